@@ -1,0 +1,69 @@
+"""Gangs and their leases: from the grant to the confirmed end (PROTOCOL P-15)."""
+
+from enum import StrEnum
+
+from events.catalogue import event
+from events.ids import GpuMask, Instant, JobId, NodeIndex
+from events.job import EndReason
+
+
+class ReleasedBy(StrEnum):
+    """On whose word a lease ended, other than the agent's own report of its task."""
+
+    RECONCILED = "reconciled"
+    WIPED = "wiped"
+    REMOVED = "removed"
+
+
+@event("gang.allocated")
+class GangAllocated:
+    """All ranks of an attempt were granted at once (I-3). `ranks[r]` = (node index, mask of the claimed GPUs).
+
+    Masks hold every claimed and charged GPU, also those beyond `gpus_per_replica` on whole nodes (R-32).
+    `limit_at`: when max_runtime is up; None = unlimited. `fallback`: plain first fit placed it (R-35).
+    """
+
+    job_id: JobId
+    attempt: int
+    ranks: tuple[tuple[NodeIndex, GpuMask], ...]
+    limit_at: Instant | None
+    fallback: bool = False
+
+
+@event("gang.running")
+class GangRunning:
+    """Every rank of the attempt runs."""
+
+    job_id: JobId
+    attempt: int
+
+
+@event("gang.ending")
+class GangEnding:
+    """The attempt is to stop: its live leases get StopTask, and stay claimed until each is confirmed gone (P-15).
+
+    `grace_s`: between SIGTERM and SIGKILL.
+    """
+
+    job_id: JobId
+    attempt: int
+    reason: EndReason
+    grace_s: int
+
+
+@event("gang.released")
+class GangReleased:
+    """The last lease of the attempt ended; nothing of it holds a GPU any more."""
+
+    job_id: JobId
+    attempt: int
+
+
+@event("lease.released")
+class LeaseReleased:
+    """One lease ended without a report of its task: by reconciliation or an operator's word."""
+
+    job_id: JobId
+    attempt: int
+    rank: int
+    by: ReleasedBy

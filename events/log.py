@@ -1,0 +1,133 @@
+"""The two ports of the log. Adapters: memory, postgres, kafka; one contract suite for all (tests/contract).
+
+`EventLog` has one fenced writer, `CommandLog` many writers. Both number their records from 0 without a gap;
+record 0 is the genesis. What an events log acknowledges is not yet accepted: see events.chain.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from events.chain import START, Accepted, ChainBroken, Dropped, Head, admit
+from events.codec import Unreadable, digest, parse
+from events.ids import ClusterId, LogId
+
+
+class UnknownOutcome(Exception):
+    """An append that may or may not be in the log: the leadership ends (I-5). Never retried."""
+
+
+class AppendRefused(Exception):
+    """A definite no: the record is not in the log, and will not be (too large, or the head has moved)."""
+
+
+class LogUnusable(Exception):
+    """The log is not fit to lead or read on: truncated, created anew, misconfigured (P-4, P-5). Says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One record as stored: its place and its bytes."""
+
+    offset: int
+    value: bytes
+
+
+class RecordLog(Protocol):
+    """What both logs have in common. All offsets are of one cluster's own partition (P-2)."""
+
+    cluster: ClusterId
+
+    async def open(self, *, create: bool = False) -> LogId:
+        """Connect, check the log (P-5) and return its id; with `create`, make it with a genesis if there is none.
+        Raises LogUnusable."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def read(self, after: int, limit: int) -> Sequence[Raw]:
+        """Up to `limit` records with offset > `after`, in order, without a gap; empty at the end.
+        Raises LogUnusable where `after` is beyond the end or before the start of what is kept."""
+        ...
+
+    def follow(self, after: int) -> AsyncIterator[Sequence[Raw]]:
+        """Batches of records with offset > `after` for ever, each soon after it is stored (p99 under 20 ms)."""
+        ...
+
+    async def end(self) -> int:
+        """Offset of the last record; -1 for an empty log."""
+        ...
+
+
+class EventLog(RecordLog, Protocol):
+    """The events log: whole records (events.codec), one writer at a time by the rules of events.chain."""
+
+    async def append(self, value: bytes, expected: int, timeout_s: float = 15.0) -> int:
+        """Store a record and return its offset. `expected`: the offset it should get, one past the writer's last.
+
+        The postgres log refuses (AppendRefused) when the end is not there; Kafka cannot, so the caller compares
+        (P-1). Raises UnknownOutcome on a time-out, any error of the producer, or a missing offset (P-9).
+        """
+        ...
+
+
+class CommandLog(RecordLog, Protocol):
+    """The commands log: opaque command records by many writers."""
+
+    async def append(self, value: bytes, timeout_s: float = 5.0) -> int:
+        """Store a command durably and return its offset. Raises UnknownOutcome, AppendRefused (too large)."""
+        ...
+
+
+READ_BATCH = 2000
+
+
+async def accepted(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted]:
+    """The accepted records after `head`, up to offset `until` (default: the end as it is now). Raises ChainBroken."""
+    last = await log.end() if until is None else until
+    while head.offset < last:
+        batch = await log.read(head.offset, READ_BATCH)
+        if not batch:
+            raise ChainBroken(head.offset + 1, "the log ends early")
+        for raw in batch:
+            outcome = admit(head, raw.offset, raw.value)
+            head = outcome.head
+            if isinstance(outcome, Accepted):
+                yield outcome
+            if head.offset >= last:
+                return
+
+
+async def follow_accepted(log: EventLog, head: Head = START) -> AsyncIterator[Sequence[Accepted | Dropped]]:
+    """Filtered batches after `head` for ever; dropped records come too, as they move the position. Raises ChainBroken."""
+    async for batch in log.follow(head.offset):
+        outcomes: list[Accepted | Dropped] = []
+        for raw in batch:
+            outcome = admit(head, raw.offset, raw.value)
+            head = outcome.head
+            outcomes.append(outcome)
+        yield outcomes
+
+
+async def verify_position(log: EventLog, head: Head) -> None:
+    """Check on resume that `head` names this log and a record that it still has, unchanged (P-4). Raises LogUnusable."""
+    if head.offset < 0:
+        return
+    if (found := await read_log_id(log)) != head.log_id:
+        raise LogUnusable(f"log id is {found}, the position is in {head.log_id}: this is another log")
+    if (end := await log.end()) < head.offset:
+        raise LogUnusable(f"log ends at {end}, the position is {head.offset}: the log was truncated")
+    kept = await log.read(head.accepted - 1, 1)
+    if not kept or digest(kept[0].value) != head.hash:
+        raise LogUnusable(f"the record at {head.accepted} is not the one that was read before")
+
+
+async def read_log_id(log: RecordLog) -> LogId | None:
+    """The id in the first record; None for an empty log. Raises LogUnusable where the first record is no genesis."""
+    first = await log.read(-1, 1)
+    if not first:
+        return None
+    try:
+        return LogId(parse(first[0].value)["body"]["log_id"])
+    except (Unreadable, KeyError, TypeError) as error:
+        raise LogUnusable(f"the first record is no genesis: {error}") from None
