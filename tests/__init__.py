@@ -1,0 +1,1 @@
+"""The tests: what must be true, from single functions to whole control planes."""

@@ -1,0 +1,1 @@
+"""Adapters and entry points against real servers, which the tests start themselves."""

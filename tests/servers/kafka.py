@@ -1,0 +1,1 @@
+"""Kafka for the tests (to come)."""
