@@ -10,6 +10,7 @@ from typing import Protocol
 
 from events.chain import START, Accepted, ChainBroken, Dropped, Head, admit
 from events.codec import Unreadable, digest, parse
+from events.envelope import RECORD_BYTES_MAX
 from events.ids import ClusterId, LogId
 
 
@@ -23,6 +24,10 @@ class AppendRefused(Exception):
 
 class LogUnusable(Exception):
     """The log is not fit to lead or read on: truncated, created anew, misconfigured (P-4, P-5). Says how."""
+
+
+class LogUnavailable(Exception):
+    """The log does not answer now. Reading may be tried again; says nothing about an append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +45,29 @@ class RecordLog(Protocol):
 
     async def open(self, *, create: bool = False) -> LogId:
         """Connect, check the log (P-5) and return its id; with `create`, make it with a genesis if there is none.
-        Raises LogUnusable."""
+        Raises LogUnusable, LogUnavailable."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Let go of the log in peace. A leader that stops for a failure calls `abandon` instead."""
+        ...
+
+    async def abandon(self) -> None:
+        """Drop the connections with whatever is in them: nothing is flushed, finished or tried again (P-9)."""
+        ...
 
     async def read(self, after: int, limit: int) -> Sequence[Raw]:
         """Up to `limit` records with offset > `after`, in order, without a gap; empty at the end.
-        Raises LogUnusable where `after` is beyond the end or before the start of what is kept."""
+        Raises LogUnusable where `after` is beyond the end or before the start of what is kept, LogUnavailable."""
         ...
 
     def follow(self, after: int) -> AsyncIterator[Sequence[Raw]]:
-        """Batches of records with offset > `after` for ever, each soon after it is stored (p99 under 20 ms)."""
+        """Batches of records with offset > `after` for ever, each soon after it is stored (p99 under 20 ms).
+        Waits while the log is unavailable. Raises LogUnusable as `read` does."""
         ...
 
     async def end(self) -> int:
-        """Offset of the last record; -1 for an empty log."""
+        """Offset of the last record; -1 for an empty log. Raises LogUnavailable."""
         ...
 
 
@@ -66,7 +78,8 @@ class EventLog(RecordLog, Protocol):
         """Store a record and return its offset. `expected`: the offset it should get, one past the writer's last.
 
         The postgres log refuses (AppendRefused) when the end is not there; Kafka cannot, so the caller compares
-        (P-1). Raises UnknownOutcome on a time-out, any error of the producer, or a missing offset (P-9).
+        (P-1). Raises UnknownOutcome on a time-out, any error of the producer, or a missing offset (P-9); after that
+        every append raises it: the writer is dead.
         """
         ...
 
@@ -80,6 +93,22 @@ class CommandLog(RecordLog, Protocol):
 
 
 READ_BATCH = 2000
+
+
+def refuse_oversize(value: bytes) -> None:
+    """Raises AppendRefused for a record that is too large for any log (P-7); nothing was sent."""
+    if len(value) > RECORD_BYTES_MAX:
+        raise AppendRefused(f"record of {len(value)} bytes, the limit is {RECORD_BYTES_MAX}")
+
+
+def cut_at_gap(after: int, records: Sequence[Raw]) -> Sequence[Raw]:
+    """The records up to the first gap (P-6). Raises LogUnusable where the very first one is missing."""
+    if not records or records[-1].offset == after + len(records):
+        return records
+    whole = [raw for place, raw in enumerate(records, after + 1) if raw.offset == place]
+    if not whole:
+        raise LogUnusable(f"record {after + 1} is missing: the next one kept is {records[0].offset}")
+    return whole
 
 
 async def accepted(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted]:
@@ -99,7 +128,7 @@ async def accepted(log: EventLog, head: Head = START, *, until: int | None = Non
 
 
 async def follow_accepted(log: EventLog, head: Head = START) -> AsyncIterator[Sequence[Accepted | Dropped]]:
-    """Filtered batches after `head` for ever; dropped records come too, as they move the position. Raises ChainBroken."""
+    """Filtered batches after `head` for ever; dropped records come too: they move the position. Raises ChainBroken."""
     async for batch in log.follow(head.offset):
         outcomes: list[Accepted | Dropped] = []
         for raw in batch:
@@ -110,13 +139,13 @@ async def follow_accepted(log: EventLog, head: Head = START) -> AsyncIterator[Se
 
 
 async def verify_position(log: EventLog, head: Head) -> None:
-    """Check on resume that `head` names this log and a record that it still has, unchanged (P-4). Raises LogUnusable."""
+    """Check on resume that `head` names this log and a record that it still has, unchanged. Raises LogUnusable (P-4)."""
     if head.offset < 0:
         return
     if (found := await read_log_id(log)) != head.log_id:
         raise LogUnusable(f"log id is {found}, the position is in {head.log_id}: this is another log")
-    if (end := await log.end()) < head.offset:
-        raise LogUnusable(f"log ends at {end}, the position is {head.offset}: the log was truncated")
+    # Not by `end`: for a moment after a Kafka partition changed its leader it may lie below what was read already.
+    await log.read(head.offset, 1)
     kept = await log.read(head.accepted - 1, 1)
     if not kept or digest(kept[0].value) != head.hash:
         raise LogUnusable(f"the record at {head.accepted} is not the one that was read before")
