@@ -174,13 +174,11 @@ class EndReason(StrEnum):
 
 @event("job.submitted")
 class JobSubmitted:
-    """A job was accepted. `key` and `body` are 16-byte hex digests of (principal, idempotency key) and of the spec."""
+    """A job was accepted. Its idempotency key is in the commit's input."""
 
     job_id: JobId
     spec: JobSpec
     principal: Principal
-    key: str
-    body: str
 
 
 @event("job.rejected")
@@ -190,8 +188,6 @@ class JobRejected:
     job_id: JobId
     spec: JobSpec
     principal: Principal
-    key: str
-    body: str
     code: str
     field: str
     value: str

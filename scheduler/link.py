@@ -6,63 +6,47 @@ I/O. Times that agents give are their own and are shown, never reckoned with (C-
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
-from events.ids import BlockId, Epoch, GpuType, JobId, LeaseId, NodeId
-from events.node import GpuSlot
-from events.task import TaskEnd
+from commands.reports import (
+    CheckpointReport,
+    Grant,
+    Phase,
+    Register,
+    Report,
+    Running,
+    TaskEndedReport,
+    TaskStartedReport,
+    ZombieReport,
+)
+from events.ids import Epoch, JobId, LeaseId, NodeId
 
-Grant = tuple[int, int]
-"""(epoch, n) of the commit that granted a lease, compared in that order (P-17)."""
-
-
-class Phase(StrEnum):
-    """How far a lease is on its node. Listed from the moment its StartTask is on the agent's disk (P-16)."""
-
-    ACCEPTED = "accepted"
-    PULLING = "pulling"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    ENDED = "ended"
-    """Gone, and its report not yet acknowledged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """One lease as its agent has it."""
-
-    lease_id: LeaseId
-    grant: Grant
-    phase: Phase
-
+__all__ = [
+    "CheckpointReport",
+    "ExtendTask",
+    "FromAgent",
+    "Gateway",
+    "Grant",
+    "Heartbeat",
+    "HeartbeatAck",
+    "NotLeader",
+    "Phase",
+    "Register",
+    "RegisterRefused",
+    "Registered",
+    "Report",
+    "ReportAck",
+    "Running",
+    "StartTask",
+    "StopTask",
+    "TailLog",
+    "TaskEndedReport",
+    "TaskStartedReport",
+    "ToAgent",
+    "ZombieReport",
+]
 
 # From the agent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Register:
-    """First message of a session, sent after adoption (P-19).
-
-    `incarnation`: this agent process. `journal`: its state directory, within which reports are numbered without
-    a gap; `last_report` is the newest number written. `epoch_floor`: newest epoch it has heard from (P-12).
-    `address`: host name or IP under which other nodes reach this one (rank 0 serves MASTER_PORT there).
-    """
-
-    node_id: NodeId
-    boot_id: str
-    incarnation: str
-    journal: str
-    last_report: int
-    epoch_floor: Epoch
-    block: BlockId
-    rack: str
-    address: str
-    gpu_type: GpuType
-    gpu_memory_gb: int
-    gpus: tuple[GpuSlot, ...]
-    running: tuple[Running, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,46 +59,6 @@ class Heartbeat:
     gpu_faults: int = 0
     disk_free_bytes: int = 0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStartedReport:
-    number: int
-    lease_id: LeaseId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskEndedReport:
-    """Nothing of the task is left; written to the agent's disk before it is sent (P-15)."""
-
-    number: int
-    lease_id: LeaseId
-    end: TaskEnd
-    exit_code: int | None
-    finished: bool = False
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointReport:
-    number: int
-    lease_id: LeaseId
-    sequence: int
-    uri: str
-    size_bytes: int
-    step: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZombieReport:
-    """A process on a GPU that no lease covers was killed."""
-
-    number: int
-    gpu: int
-    pid: int
-
-
-Report = TaskStartedReport | TaskEndedReport | CheckpointReport | ZombieReport
-"""Kept on the agent's disk until acknowledged; may come twice, late, or in any order over sessions."""
 
 FromAgent = Register | Heartbeat | TaskStartedReport | TaskEndedReport | CheckpointReport | ZombieReport
 

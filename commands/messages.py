@@ -1,0 +1,177 @@
+"""Commands: imperatives by people, in the shape in which they lie in the commands log.
+
+The api has checked form and identity before it appends one; whether it can be done is decided by the core alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from events.ids import CommandId, GpuType, Instant, JobId, NodeId, Principal, TeamId
+from events.job import JobSpec, PriorityClass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitJob:
+    """`job_id` was bound to the idempotency key before (P-14)."""
+
+    job_id: JobId
+    spec: JobSpec
+    type: Literal["submit_job"] = "submit_job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelJob:
+    job_id: JobId
+    type: Literal["cancel_job"] = "cancel_job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldJob:
+    job_id: JobId
+    type: Literal["hold_job"] = "hold_job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseJob:
+    job_id: JobId
+    type: Literal["release_job"] = "release_job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendJob:
+    """More run time by `by_s` seconds (R-5)."""
+
+    job_id: JobId
+    by_s: int
+    type: Literal["extend_job"] = "extend_job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequeueJob:
+    """Stop the attempt that runs, and queue the job again."""
+
+    job_id: JobId
+    type: Literal["requeue_job"] = "requeue_job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeJob:
+    """New class or labels of a waiting job; None leaves as it is."""
+
+    job_id: JobId
+    priority_class: PriorityClass | None = None
+    labels: dict[str, str] | None = None
+    type: Literal["change_job"] = "change_job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaLine:
+    gpu_type: GpuType
+    guaranteed: int
+    borrow_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetQuota:
+    """The named types get these values; types that are not named stay as they are (R-14)."""
+
+    team: TeamId
+    lines: tuple[QuotaLine, ...]
+    classes: tuple[PriorityClass, ...] | None = None
+    reason: str = ""
+    type: Literal["set_quota"] = "set_quota"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPolicy:
+    """The whole new policy, as commands.policy.Policy reads it."""
+
+    policy: dict[str, Any]
+    reason: str = ""
+    type: Literal["set_policy"] = "set_policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainNode:
+    """No new work; with `now` its attempts are stopped with grace and queued again (R-73)."""
+
+    node_id: NodeId
+    reason: str
+    now: bool = False
+    type: Literal["drain_node"] = "drain_node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndrainNode:
+    node_id: NodeId
+    type: Literal["undrain_node"] = "undrain_node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WipeNode:
+    """The operator's word that nothing of ours runs on a lost node any more (P-15)."""
+
+    node_id: NodeId
+    reason: str
+    type: Literal["wipe_node"] = "wipe_node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveNode:
+    """Take a node out of the inventory; its leases end on the operator's word."""
+
+    node_id: NodeId
+    reason: str
+    type: Literal["remove_node"] = "remove_node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EaseSilence:
+    """The operator's word that nodes which are silent together are really down (P-20)."""
+
+    reason: str
+    type: Literal["ease_silence"] = "ease_silence"
+
+
+JobCommand = CancelJob | HoldJob | ReleaseJob | ExtendJob | RequeueJob | ChangeJob
+NodeCommand = DrainNode | UndrainNode | WipeNode | RemoveNode
+Command = SubmitJob | JobCommand | SetQuota | SetPolicy | NodeCommand | EaseSilence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRecord:
+    """One record of the commands log.
+
+    `key`, `body`: 16-byte hex digests of (principal, idempotency key) and of the command's content (P-14).
+    `sent_at`: the api's clock, shown and never reckoned with.
+    """
+
+    id: CommandId
+    principal: Principal
+    key: str
+    body: str
+    sent_at: Instant
+    command: Command
+
+
+class NoCommand(Exception):
+    """Bytes in the commands log that are no command of ours: answered by CommandUnreadable (P-13)."""
+
+
+_record: TypeAdapter[CommandRecord] = TypeAdapter(CommandRecord)
+
+
+def encode_command(record: CommandRecord) -> bytes:
+    """The bytes of a command record."""
+    return orjson.dumps(record)
+
+
+def decode_command(raw: bytes) -> CommandRecord:
+    """The command in `raw`. Raises NoCommand, saying why in at most 300 characters."""
+    try:
+        return _record.validate_json(raw)
+    except ValidationError as error:
+        raise NoCommand(f"{error.error_count()} faults: {error.errors(include_input=False)[0]}"[:300]) from None

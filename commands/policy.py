@@ -1,0 +1,44 @@
+"""The policy: every parameter with its default and unit. Data; the rules that read it are in scheduler/planning."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Seconds = Annotated[int, Field(ge=0, le=366 * 86400)]
+
+
+class Policy(BaseModel):
+    """All parameters. A change is a PolicyChanged event; it holds from the next decision on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    queued_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 5_000
+    """Queued jobs of a team beyond which submissions are refused (R-13)."""
+    image_registries: tuple[str, ...] = ()
+    """Prefixes that images must have; empty: any (R-11)."""
+    max_runtime_max_s: Annotated[int, Field(ge=60, le=366 * 86400)] = 30 * 86400
+    """Longest max_runtime that may be asked for."""
+    default_classes: tuple[str, ...] = ("research", "preemptible")
+    """Classes of a team for which none were set (R-11)."""
+    grace_s_max: Seconds = 240
+    """Longest grace between SIGTERM and SIGKILL (R-41)."""
+    start_timeout_s: Seconds = 600
+    """A gang in which any rank does not run by then is released whole (R-30)."""
+    lease_missing_s: Seconds = 120
+    """A lease absent from reports so long after its start was sent fails its attempt (R-63)."""
+    node_suspect_s: Seconds = 30
+    node_lost_s: Seconds = 90
+    """Silence after which a node is suspect, and down (R-70)."""
+    mass_silence_percent: Annotated[int, Field(ge=1, le=100)] = 10
+    mass_silence_nodes_min: Annotated[int, Field(ge=1)] = 8
+    """So many silent together are no loss of nodes (P-20)."""
+    fault_restarts_without_progress_max: Annotated[int, Field(ge=0)] = 3
+    """Infrastructure faults in a row, without a new checkpoint, that end a job (R-6)."""
+    retry_backoff_s: Seconds = 30
+    retry_backoff_max_s: Seconds = 900
+    """Second and later retries wait this long, doubled each time, at most the maximum (R-6)."""
+    key_days: Annotated[int, Field(ge=1, le=366)] = 30
+    """How long idempotency keys and ends of jobs are remembered (R-2)."""
+
+
+DEFAULT = Policy()

@@ -1,0 +1,45 @@
+"""Refusals: values, not exceptions. A code and the figures; sentences are made at the edge."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RefusalCode(StrEnum):
+    """Why a command changes nothing, or a job can never run. Stable: clients compare them."""
+
+    # can never run (R-11): the job is REJECTED
+    UNKNOWN_TEAM = "unknown_team"
+    UNKNOWN_GPU_TYPE = "unknown_gpu_type"
+    NO_QUOTA = "no_quota"
+    OVER_CLUSTER = "over_cluster"
+    OVER_QUOTA = "over_quota"
+    OVER_NODE = "over_node"
+    GPU_MEMORY = "gpu_memory"
+    HINT_IMPOSSIBLE = "hint_impossible"
+    IMAGE_NOT_ALLOWED = "image_not_allowed"
+    NO_MAX_RUNTIME = "no_max_runtime"
+    MAX_RUNTIME_TOO_LONG = "max_runtime_too_long"
+    CLASS_NOT_ALLOWED = "class_not_allowed"
+    UNKNOWN_DEPENDENCY = "unknown_dependency"
+    NOT_SUPPORTED = "not_supported"
+    # changes nothing
+    QUEUE_FULL = "queue_full"
+    KEY_CONFLICT = "key_conflict"
+    UNKNOWN_JOB = "unknown_job"
+    JOB_ENDED = "job_ended"
+    WRONG_STATE = "wrong_state"
+    UNKNOWN_NODE = "unknown_node"
+    NODE_NOT_LOST = "node_not_lost"
+    OVER_INVENTORY = "over_inventory"
+    BAD_POLICY = "bad_policy"
+    JOB_EXISTS = "job_exists"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`field` as the client named it, `value` as it was (never a secret), `limit` that it broke."""
+
+    code: RefusalCode
+    field: str = ""
+    value: str = ""
+    limit: str = ""
