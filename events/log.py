@@ -139,7 +139,7 @@ async def follow_accepted(log: EventLog, head: Head = START) -> AsyncIterator[Se
 
 
 async def verify_position(log: EventLog, head: Head) -> None:
-    """Check on resume that `head` names this log and a record that it still has, unchanged. Raises LogUnusable (P-4)."""
+    """Check on resume that `head` names this log and a record that it still has, unchanged. Raises LogUnusable."""
     if head.offset < 0:
         return
     if (found := await read_log_id(log)) != head.log_id:
