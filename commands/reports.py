@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from events.ids import BlockId, Epoch, GpuType, LeaseId, NodeId, NodeIndex
+from events.ids import BlockId, Epoch, GpuType, JobId, LeaseId, NodeId, NodeIndex
 from events.node import GpuSlot
 from events.task import TaskEnd
 
@@ -121,10 +121,12 @@ class Tick:
 
     `silent`: (node, seconds without a heartbeat) of those past a threshold that their state does not show yet;
     `heard`: suspected or lost nodes whose heartbeats came again in their session; `missing`: leases absent from
-    their node's heartbeats for too long after their start was sent; `faults`: (node, mask) of broken GPUs.
+    their node's heartbeats for too long after their start was sent; `faults`: (node, mask) of broken GPUs;
+    `due`: attempts (job, number) whose limit or start timeout may have come.
     """
 
     silent: tuple[tuple[NodeIndex, int], ...] = ()
     heard: tuple[NodeIndex, ...] = ()
     missing: tuple[LeaseId, ...] = ()
     faults: tuple[tuple[NodeIndex, int], ...] = ()
+    due: tuple[tuple[JobId, int], ...] = ()

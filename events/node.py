@@ -28,6 +28,7 @@ class NodeRegistered:
     boot_id: str
     incarnation: str
     journal: str
+    address: str
     block: BlockId
     rack: str
     gpu_type: GpuType
@@ -105,9 +106,10 @@ class MassSilence:
 
 @event("silence.eased")
 class SilenceEased:
-    """Few enough are silent again: the clocks of loss run."""
+    """The clocks of loss run again: few enough are silent, or (`operator`) an operator said they are down."""
 
     silent: int
+    operator: bool = False
 
 
 @event("gpu.faulted")

@@ -1,0 +1,220 @@
+"""What the state is made of: one frozen value per thing. Changing one means putting a new value in its place.
+
+Every value here is written to snapshots (commands.snapshot): plain fields only. Times in ms, durations in s.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from events.ids import BlockId, Epoch, GpuType, Instant, JobId, NodeId, NodeIndex, Principal, TeamId
+from events.job import EndReason, JobSpec, JobState, PriorityClass
+from events.node import GpuSlot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The resume point: the accepted report with the highest sequence of any attempt (R-50)."""
+
+    sequence: int
+    uri: str
+    attempt: int
+    at: Instant
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job that has not ended, or whose attempts still hold GPUs.
+
+    `attempt`: number of the newest one, 0 before the first. `submit_seq`: seq of JobSubmitted, the tie-break of
+    the queue. `faults`: infrastructure faults since the last progress; `retried`: own failures; `setbacks`: failed
+    starts in a row (C-8). `open_attempts`: those with leases that have not ended. `max_runtime_s` may have been extended; `consumed_s`: time up to the last checkpoint (R-5).
+    """
+
+    id: JobId
+    spec: JobSpec
+    principal: Principal
+    priority_class: PriorityClass
+    labels: dict[str, str]
+    submitted_at: Instant
+    submit_seq: int
+    state: JobState
+    max_runtime_s: int | None
+    attempt: int = 0
+    held: bool = False
+    front: bool = False
+    queued_at: Instant = Instant(0)
+    not_before_at: Instant | None = None
+    cancel_requested: bool = False
+    faults: int = 0
+    retried: int = 0
+    setbacks: int = 0
+    preemptions: int = 0
+    consumed_s: int = 0
+    checkpoint: Checkpoint | None = None
+    open_attempts: tuple[int, ...] = ()
+
+
+class RankPhase:
+    """Values of Attempt.phases, one byte a rank: how far its lease is. From ENDED_OK on it holds no GPU."""
+
+    GRANTED = 0
+    RUNNING = 1
+    ENDED_OK = 2
+    ENDED_BAD = 3
+
+
+AttemptKey = tuple[JobId, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A numbered try of a job, until its last lease has ended.
+
+    `ranks[r]` = (node index, mask of claimed GPUs); `phases[r]` a RankPhase. `grant`: (epoch, n) of the granting
+    commit (P-17). `ending`: why it is to stop, None while it is to run. `exit_code`: the first that was not 0.
+    `charged`: GPUs charged to the team: those of live leases on nodes that are not lost.
+    """
+
+    job_id: JobId
+    number: int
+    team: TeamId
+    gpu_type: GpuType
+    ranks: tuple[tuple[NodeIndex, int], ...]
+    phases: bytes
+    grant: tuple[int, int]
+    granted_at: Instant
+    limit_at: Instant | None
+    running_at: Instant | None = None
+    ending: EndReason | None = None
+    ending_at: Instant | None = None
+    grace_s: int = 0
+    exit_code: int | None = None
+    charged: int = 0
+
+    @property
+    def key(self) -> AttemptKey:
+        return (self.job_id, self.number)
+
+    def live(self, rank: int) -> bool:
+        """Does the rank's lease still hold its GPUs?"""
+        return self.phases[rank] < RankPhase.ENDED_OK
+
+
+class NodeState(StrEnum):
+    UP = "up"
+    SUSPECT = "suspect"
+    LOST = "lost"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of the fleet. Masks are over gpu slots.
+
+    `used`: claimed by live leases; `broken`: out of the inventory. `leases`: live ones, as (job, attempt, rank).
+    `confirmed`: newest epoch in which it reported what it runs (P-16). `last_report`: newest number taken of `journal`.
+    """
+
+    index: NodeIndex
+    id: NodeId
+    generation: int
+    boot_id: str
+    incarnation: str
+    journal: str
+    address: str
+    block: BlockId
+    rack: str
+    gpu_type: GpuType
+    gpu_memory_gb: int
+    gpus: tuple[GpuSlot, ...]
+    state: NodeState = NodeState.UP
+    drained: str | None = None
+    confirmed: Epoch = Epoch(0)
+    last_report: int = 0
+    used: int = 0
+    broken: int = 0
+    leases: tuple[tuple[JobId, int, int], ...] = ()
+
+    @property
+    def all_gpus(self) -> int:
+        """Mask of every slot."""
+        return (1 << len(self.gpus)) - 1
+
+    @property
+    def free(self) -> int:
+        """Mask of the GPUs that are whole and hold no lease."""
+        return self.all_gpus & ~self.used & ~self.broken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    team: TeamId
+    gpu_type: GpuType
+    guaranteed: int
+    borrow_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """`queued`: its jobs in the queue (R-13). `classes`: those it may use, None: the policy's default."""
+
+    id: TeamId
+    queued: int = 0
+    classes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Ledger line: GPUs charged to a team on a type, now (I-11)."""
+
+    team: TeamId
+    gpu_type: GpuType
+    charged: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyUse:
+    """An idempotency key that was used (P-14): digest of (principal, key) -> what it made.
+    `day`: of `at`, in days since 1970: the bucket by which it expires."""
+
+    key: str
+    body: str
+    job_id: str
+    seq: int
+    day: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A job that ended and holds nothing: remembered for a while, for dependencies and late questions."""
+
+    id: JobId
+    state: JobState
+    team: TeamId
+    day: int
+
+
+class MassSilenceState(StrEnum):
+    """HELD: nobody is declared lost. OVERRIDDEN: an operator said that they are really down (P-20)."""
+
+    NONE = "none"
+    HELD = "held"
+    OVERRIDDEN = "overridden"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """Scalars of the cluster. `command_position`, `command_log`: how far the commands log was taken (I-7, P-13)."""
+
+    seq: int = 0
+    n: int = 0
+    epoch: Epoch = Epoch(0)
+    at: Instant = Instant(0)
+    policy_version: int = 0
+    command_position: int = 0
+    command_id: str = ""
+    command_log: str = ""
+    mass_silence: MassSilenceState = MassSilenceState.NONE
+    day: int = 0
+    quiet_until_at: Instant = Instant(0)

@@ -1,0 +1,76 @@
+"""Fold commits and terms into state: dispatch by event type, and what a commit itself says (its place, its input)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from commands.entities import KeyUse
+from commands.evolve import cluster, gangs, jobs, nodes
+from commands.state import State, pruned
+from events.envelope import Commit, Event, Input, Term
+from events.ids import Epoch, Instant
+
+DAY_MS = 86_400_000
+
+RULES: dict[type, Callable[[State, Any], None]] = {**jobs.RULES, **gangs.RULES, **nodes.RULES, **cluster.RULES}
+"""Every event type of the catalogue has exactly one entry (test_evolve shows it)."""
+
+
+def begin(state: State, epoch: Epoch, n: int, at: Instant) -> None:
+    """The next events are those of commit `n` at `at`. Forgets keys and ends that are past their days."""
+    day = at // DAY_MS
+    if day != state.meta.day:
+        _expire(state, day - state.policy.key_days)
+    state.meta = replace(state.meta, epoch=epoch, n=n, at=at, day=day)
+
+
+def evolve(state: State, event: Event) -> None:
+    """Fold one event. KeyError for a type that is not in RULES: a bug, never passed over."""
+    rule = RULES[type(event)]
+    state.meta = replace(state.meta, seq=state.meta.seq + 1)
+    rule(state, event)
+
+
+def finish(state: State, made_by: Input, events: tuple[Event, ...]) -> None:
+    """Fold what the commit says beside its events: how far the commands log was taken, and its key (P-13, P-14)."""
+    if made_by.kind != "command":
+        return
+    assert made_by.position is not None
+    state.meta = replace(
+        state.meta,
+        command_position=made_by.position,
+        command_id=made_by.id,
+        command_log=made_by.log_id or "",
+    )
+    record = made_by.body
+    if record is None or not cluster.binds_key(events):
+        return
+    first = state.meta.seq - len(events) + 1
+    use = KeyUse(
+        key=record["key"],
+        body=record["body"],
+        job_id=record["command"].get("job_id", ""),
+        seq=first,
+        day=state.meta.day,
+    )
+    state.keys.put(use.key, use)
+
+
+def fold_commit(state: State, commit: Commit) -> None:
+    """Fold an accepted commit; the caller accepts or discards."""
+    begin(state, commit.epoch, commit.n, commit.at)
+    for event in commit.events:
+        evolve(state, event)
+    finish(state, commit.input, commit.events)
+
+
+def fold_term(state: State, term: Term) -> None:
+    """A new leadership: from now on its epoch is the one in which nodes confirm."""
+    begin(state, term.epoch, term.n, term.at)
+
+
+def _expire(state: State, day: int) -> None:
+    for key in pruned(state.keys.rows, day):
+        state.keys.drop(key)
+    for job in pruned(state.ended.rows, day):
+        state.ended.drop(job)

@@ -1,0 +1,170 @@
+"""What the facts about gangs, leases and tasks mean.
+
+A lease holds its GPUs from GangAllocated until TaskEnded or LeaseReleased, whatever is said in between (P-15).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from commands.entities import Attempt, AttemptKey, Node, NodeState, RankPhase, Usage
+from commands.evolve.jobs import checkpoint_recorded, put_job, retire
+from commands.state import State
+from events.checkpoint import CheckpointRecorded, CheckpointRefused
+from events.gang import GangAllocated, GangEnding, GangReleased, GangRunning, LeaseReleased
+from events.ids import GpuType, NodeIndex, TeamId
+from events.job import EndReason, JobState
+from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
+
+ENDING_STATES = {EndReason.CANCELLED: JobState.CANCELLING, EndReason.PREEMPTED: JobState.PREEMPTING}
+
+
+def charge(state: State, team: TeamId, gpu_type: GpuType, gpus: int) -> None:
+    """Add `gpus` (may be negative) to the ledger."""
+    usage = state.usage.get((team, gpu_type)) or Usage(team=team, gpu_type=gpu_type)
+    state.usage.put((team, gpu_type), replace(usage, charged=usage.charged + gpus))
+
+
+def allocated(state: State, event: GangAllocated) -> None:
+    """Every GPU must be free, whole and of one type: anything else is a bug, found before it is in the log (P-7)."""
+    job = state.jobs[event.job_id]
+    gpus = 0
+    for rank, (index, mask) in enumerate(event.ranks):
+        node = state.nodes[index]
+        assert mask and node.free & mask == mask, f"{node.id}: gpus {mask:#x} are not free"
+        assert node.gpu_type == job.spec.gpu_type, f"{node.id} has {node.gpu_type}"
+        gpus += mask.bit_count()
+        lease = (event.job_id, event.attempt, rank)
+        state.nodes.put(index, replace(node, used=node.used | mask, leases=(*node.leases, lease)))
+    attempt = Attempt(
+        job_id=job.id,
+        number=event.attempt,
+        team=job.spec.team,
+        gpu_type=job.spec.gpu_type,
+        ranks=event.ranks,
+        phases=bytes(len(event.ranks)),
+        grant=(state.meta.epoch, state.meta.n),
+        granted_at=state.meta.at,
+        limit_at=event.limit_at,
+        charged=gpus,
+    )
+    state.attempts.put(attempt.key, attempt)
+    charge(state, attempt.team, attempt.gpu_type, gpus)
+    put_job(
+        state,
+        replace(
+            job,
+            state=JobState.STARTING,
+            attempt=event.attempt,
+            front=False,
+            not_before_at=None,
+            open_attempts=(*job.open_attempts, event.attempt),
+        ),
+    )
+
+
+def running(state: State, event: GangRunning) -> None:
+    attempt = state.attempts[event.job_id, event.attempt]
+    state.attempts.put(attempt.key, replace(attempt, running_at=state.meta.at))
+    job = state.jobs[event.job_id]
+    if job.attempt == event.attempt and job.state is JobState.STARTING:
+        put_job(state, replace(job, state=JobState.RUNNING, setbacks=0))
+
+
+def ending(state: State, event: GangEnding) -> None:
+    attempt = state.attempts[event.job_id, event.attempt]
+    state.attempts.put(
+        attempt.key,
+        replace(attempt, ending=event.reason, ending_at=state.meta.at, grace_s=event.grace_s),
+    )
+    job = state.jobs[event.job_id]
+    shown = ENDING_STATES.get(event.reason)
+    if shown is not None and job.attempt == event.attempt:
+        put_job(state, replace(job, state=shown))
+
+
+def released(state: State, event: GangReleased) -> None:
+    state.attempts.drop((event.job_id, event.attempt))
+    job = state.jobs[event.job_id]
+    still_open = tuple(number for number in job.open_attempts if number != event.attempt)
+    put_job(state, replace(job, open_attempts=still_open))
+    retire(state, event.job_id)
+
+
+def lease_released(state: State, event: LeaseReleased) -> None:
+    free(state, (event.job_id, event.attempt), event.rank, RankPhase.ENDED_BAD)
+
+
+def task_started(state: State, event: TaskStarted) -> None:
+    take_report(state, event.node, event.report)
+    key = (event.job_id, event.attempt)
+    attempt = state.attempts[key]
+    state.attempts.put(key, replace(attempt, phases=_phase_set(attempt.phases, event.rank, RankPhase.RUNNING)))
+
+
+def task_ended(state: State, event: TaskEnded) -> None:
+    take_report(state, event.node, event.report)
+    key = (event.job_id, event.attempt)
+    good = event.end is TaskEnd.EXITED and event.exit_code == 0
+    free(state, key, event.rank, RankPhase.ENDED_OK if good or event.finished else RankPhase.ENDED_BAD)
+    attempt = state.attempts[key]
+    if attempt.exit_code is None and event.exit_code:
+        state.attempts.put(key, replace(attempt, exit_code=event.exit_code))
+
+
+def free(state: State, key: AttemptKey, rank: int, phase: int) -> None:
+    """A lease ends: its GPUs are free, and charged no more (those on a lost node were not)."""
+    attempt = state.attempts[key]
+    assert attempt.live(rank), f"lease {key} rank {rank} has ended already"
+    index, mask = attempt.ranks[rank]
+    node = state.nodes[index]
+    lease = (*key, rank)
+    left = tuple(held for held in node.leases if held != lease)
+    state.nodes.put(index, replace(node, used=node.used & ~mask, leases=left))
+    gpus = charged_gpus(node, mask)
+    if gpus:
+        charge(state, attempt.team, attempt.gpu_type, -gpus)
+    state.attempts.put(
+        key,
+        replace(attempt, phases=_phase_set(attempt.phases, rank, phase), charged=attempt.charged - gpus),
+    )
+
+
+def charged_gpus(node: Node, mask: int) -> int:
+    """GPUs of a live lease that its team is charged for: none on a lost node (P-15)."""
+    return 0 if node.state is NodeState.LOST else mask.bit_count()
+
+
+def take_report(state: State, index: NodeIndex, number: int) -> None:
+    """Reports of a node up to `number` are in the log."""
+    node = state.nodes[index]
+    assert number > node.last_report, f"{node.id}: report {number} was taken before"
+    state.nodes.put(index, replace(node, last_report=number))
+
+
+def report_only(state: State, event: ReportDropped | ZombieReclaimed | CheckpointRefused) -> None:
+    take_report(state, event.node, event.report)
+
+
+def checkpoint(state: State, event: CheckpointRecorded) -> None:
+    take_report(state, event.node, event.report)
+    checkpoint_recorded(state, event)
+
+
+def _phase_set(phases: bytes, rank: int, phase: int) -> bytes:
+    return phases[:rank] + bytes((phase,)) + phases[rank + 1 :]
+
+
+RULES: dict[type, Callable[[State, Any], None]] = {
+    GangAllocated: allocated,
+    GangRunning: running,
+    GangEnding: ending,
+    GangReleased: released,
+    LeaseReleased: lease_released,
+    TaskStarted: task_started,
+    TaskEnded: task_ended,
+    ReportDropped: report_only,
+    ZombieReclaimed: report_only,
+    CheckpointRefused: report_only,
+    CheckpointRecorded: checkpoint,
+}

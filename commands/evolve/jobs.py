@@ -1,0 +1,147 @@
+"""What the facts about jobs mean."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from commands.entities import Checkpoint, Ended, Job, Team
+from commands.state import State
+from events.checkpoint import CheckpointRecorded
+from events.ids import JobId, TeamId
+from events.job import (
+    ENDS,
+    JobCancelRequested,
+    JobExtended,
+    JobFinished,
+    JobHeld,
+    JobLabelsChanged,
+    JobPriorityChanged,
+    JobQueued,
+    JobRejected,
+    JobReleased,
+    JobState,
+    JobSubmitted,
+    QueueReason,
+)
+
+
+def put_job(state: State, job: Job) -> None:
+    """Put a job in its place, and count its team's queue."""
+    old = state.jobs.get(job.id)
+    was = old is not None and old.state is JobState.QUEUED
+    now = job.state is JobState.QUEUED
+    if was != now:
+        count_queued(state, job.spec.team, 1 if now else -1)
+    state.jobs.put(job.id, job)
+
+
+def count_queued(state: State, team_id: TeamId, by: int) -> None:
+    team = state.teams.get(team_id) or Team(id=team_id)
+    state.teams.put(team_id, replace(team, queued=team.queued + by))
+
+
+def retire(state: State, job_id: JobId) -> None:
+    """A job that has ended and holds nothing is only remembered by its end."""
+    job = state.jobs.get(job_id)
+    if job is None or job.state not in ENDS or job.open_attempts:
+        return
+    state.jobs.drop(job_id)
+    state.ended.put(job_id, Ended(id=job_id, state=job.state, team=job.spec.team, day=state.meta.day))
+
+
+def submitted(state: State, event: JobSubmitted) -> None:
+    job = Job(
+        id=event.job_id,
+        spec=event.spec,
+        principal=event.principal,
+        priority_class=event.spec.priority_class,
+        labels=event.spec.labels,
+        submitted_at=state.meta.at,
+        submit_seq=state.meta.seq,
+        state=JobState.SUBMITTED,
+        max_runtime_s=event.spec.max_runtime_s,
+    )
+    put_job(state, job)
+
+
+def rejected(state: State, event: JobRejected) -> None:
+    team = event.spec.team
+    state.ended.put(event.job_id, Ended(id=event.job_id, state=JobState.REJECTED, team=team, day=state.meta.day))
+
+
+def queued(state: State, event: JobQueued) -> None:
+    job = state.jobs[event.job_id]
+    reason = event.reason
+    put_job(
+        state,
+        replace(
+            job,
+            state=JobState.QUEUED,
+            queued_at=state.meta.at,
+            front=event.front,
+            not_before_at=event.not_before_at,
+            faults=job.faults + (reason in (QueueReason.FAULT, QueueReason.START_FAILED)),
+            setbacks=job.setbacks + (reason is QueueReason.START_FAILED),
+            retried=job.retried + (reason is QueueReason.RETRY),
+            preemptions=job.preemptions + (reason is QueueReason.PREEMPTED),
+        ),
+    )
+
+
+def held(state: State, event: JobHeld) -> None:
+    put_job(state, replace(state.jobs[event.job_id], held=True))
+
+
+def released(state: State, event: JobReleased) -> None:
+    put_job(state, replace(state.jobs[event.job_id], held=False))
+
+
+def priority_changed(state: State, event: JobPriorityChanged) -> None:
+    put_job(state, replace(state.jobs[event.job_id], priority_class=event.priority_class))
+
+
+def labels_changed(state: State, event: JobLabelsChanged) -> None:
+    put_job(state, replace(state.jobs[event.job_id], labels=event.labels))
+
+
+def extended(state: State, event: JobExtended) -> None:
+    """The newest attempt's limit moves with the job's."""
+    job = state.jobs[event.job_id]
+    put_job(state, replace(job, max_runtime_s=event.max_runtime_s))
+    attempt = state.attempts.get((job.id, job.attempt))
+    if attempt is None or attempt.limit_at is None or job.max_runtime_s is None:
+        return
+    moved = attempt.limit_at + (event.max_runtime_s - job.max_runtime_s) * 1000
+    state.attempts.put(attempt.key, replace(attempt, limit_at=moved))
+
+
+def cancel_requested(state: State, event: JobCancelRequested) -> None:
+    put_job(state, replace(state.jobs[event.job_id], cancel_requested=True))
+
+
+def finished(state: State, event: JobFinished) -> None:
+    put_job(state, replace(state.jobs[event.job_id], state=event.state))
+    retire(state, event.job_id)
+
+
+def checkpoint_recorded(state: State, event: CheckpointRecorded) -> None:
+    """A new resume point is progress: faults are counted anew (R-6)."""
+    job = state.jobs[event.job_id]
+    checkpoint = Checkpoint(
+        sequence=event.sequence, uri=event.uri, attempt=event.attempt, at=state.meta.at, step=event.step
+    )
+    put_job(state, replace(job, checkpoint=checkpoint, faults=0))
+
+
+RULES: dict[type, Callable[[State, Any], None]] = {
+    JobSubmitted: submitted,
+    JobRejected: rejected,
+    JobQueued: queued,
+    JobHeld: held,
+    JobReleased: released,
+    JobPriorityChanged: priority_changed,
+    JobLabelsChanged: labels_changed,
+    JobExtended: extended,
+    JobCancelRequested: cancel_requested,
+    JobFinished: finished,
+}

@@ -1,0 +1,144 @@
+"""The state of one cluster: tables of entities, changed only through an undo journal.
+
+A decision is tried in place and then accepted (its commit is known to be in the log) or undone (P-7). Nothing
+outside may look between the two. Derived indices live elsewhere and are fed the changes of each accepted commit.
+"""
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from commands.entities import (
+    Attempt,
+    AttemptKey,
+    Ended,
+    Job,
+    KeyUse,
+    Meta,
+    Node,
+    Quota,
+    Team,
+    Usage,
+)
+from commands.policy import DEFAULT, Policy
+from events.ids import ClusterId, GpuType, JobId, NodeId, NodeIndex, TeamId
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one accepted commit made of one entity: `old` None: new; `new` None: gone."""
+
+    table: str
+    key: Any
+    old: Any
+    new: Any
+
+
+class Table(Generic[K, V]):
+    """Rows by key. Reads are those of a dict; writes go through `put` and `drop`, which note the old row."""
+
+    __slots__ = ("_undo", "name", "rows")
+
+    def __init__(self, name: str, undo: "list[tuple[Table[Any, Any], Any, Any]]") -> None:
+        self.name = name
+        self.rows: dict[K, V] = {}
+        self._undo = undo
+
+    def __getitem__(self, key: K) -> V:
+        return self.rows[key]
+
+    def __contains__(self, key: K) -> bool:
+        return key in self.rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.rows)
+
+    def get(self, key: K) -> V | None:
+        return self.rows.get(key)
+
+    def put(self, key: K, row: V) -> None:
+        self._undo.append((self, key, self.rows.get(key)))
+        self.rows[key] = row
+
+    def drop(self, key: K) -> None:
+        self._undo.append((self, key, self.rows.pop(key)))
+
+
+class State:
+    """Everything the core knows of a cluster. `policy` belongs to it; derived look-ups are kept beside the tables."""
+
+    def __init__(self, cluster: ClusterId) -> None:
+        self.cluster = cluster
+        self._undo: list[tuple[Table[Any, Any], Any, Any]] = []
+        self.meta_table: Table[str, Meta] = Table("meta", self._undo)
+        self.policies: Table[str, Policy] = Table("policies", self._undo)
+        self.jobs: Table[JobId, Job] = Table("jobs", self._undo)
+        self.attempts: Table[AttemptKey, Attempt] = Table("attempts", self._undo)
+        self.nodes: Table[NodeIndex, Node] = Table("nodes", self._undo)
+        self.node_index: Table[NodeId, NodeIndex] = Table("node_index", self._undo)
+        self.uuids: Table[str, NodeIndex] = Table("uuids", self._undo)
+        self.quotas: Table[tuple[TeamId, GpuType], Quota] = Table("quotas", self._undo)
+        self.teams: Table[TeamId, Team] = Table("teams", self._undo)
+        self.usage: Table[tuple[TeamId, GpuType], Usage] = Table("usage", self._undo)
+        self.keys: Table[str, KeyUse] = Table("keys", self._undo)
+        self.ended: Table[JobId, Ended] = Table("ended", self._undo)
+        self.meta_table.rows[""] = Meta()
+        self.policies.rows[""] = DEFAULT
+
+    @property
+    def meta(self) -> Meta:
+        return self.meta_table.rows[""]
+
+    @meta.setter
+    def meta(self, meta: Meta) -> None:
+        self.meta_table.put("", meta)
+
+    @property
+    def policy(self) -> Policy:
+        return self.policies.rows[""]
+
+    @property
+    def tables(self) -> dict[str, Table[Any, Any]]:
+        """Every table by name: what a snapshot holds."""
+        return {table.name: table for table in vars(self).values() if isinstance(table, Table)}
+
+    def node_by_id(self, node_id: NodeId) -> Node | None:
+        index = self.node_index.get(node_id)
+        return None if index is None else self.nodes[index]
+
+    def touched(self) -> list[Change]:
+        """What the decision on trial has changed so far: first old row and present row of each key."""
+        first: dict[tuple[str, Any], tuple[Table[Any, Any], Any]] = {}
+        for table, key, old in self._undo:
+            first.setdefault((table.name, key), (table, old))
+        return [Change(name, key, old, table.rows.get(key)) for (name, key), (table, old) in first.items()]
+
+    def accept(self) -> list[Change]:
+        """The commit is in the log: its changes stay. Returns them, for the derived indices."""
+        changes = self.touched()
+        self._undo.clear()
+        return changes
+
+    def discard(self) -> None:
+        """The decision did not come about: every row is again what it was."""
+        while self._undo:
+            table, key, old = self._undo.pop()
+            if old is None:
+                table.rows.pop(key, None)
+            else:
+                table.rows[key] = old
+
+    def clean(self) -> bool:
+        """Is no decision on trial?"""
+        return not self._undo
+
+
+def pruned(rows: MutableMapping[Any, Any], day: int) -> list[Any]:
+    """Keys of the rows whose `day` is before `day`, in order."""
+    return sorted(key for key, row in rows.items() if row.day < day)
