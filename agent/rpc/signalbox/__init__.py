@@ -1,0 +1,1 @@
+"""Package path of the proto."""

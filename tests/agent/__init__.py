@@ -1,0 +1,1 @@
+"""The agents, their runtimes and the wire: against real processes and real gRPC."""
