@@ -27,13 +27,13 @@ CREATE TABLE read.clusters (
     policy_version bigint NOT NULL,
     commands_log_id text,
     commands_position bigint,
-    massed boolean NOT NULL,
+    silence text NOT NULL CHECK (silence IN ('none', 'held', 'overridden')),
     silent bigint NOT NULL,
     silent_of bigint NOT NULL,
     silence_changed_at bigint,
-    no_timeouts_until_at bigint
+    quiet_until_at bigint
 );
-COMMENT ON TABLE read.clusters IS 'The cluster as it is now: leader, policy in force, last command taken, mass silence (P-20).';
+COMMENT ON TABLE read.clusters IS 'The cluster as it is now: leader, policy in force, last command taken, mass silence (P-20); no time-outs until quiet_until_at.';
 
 CREATE TABLE read.leaders (
     cluster text NOT NULL,
@@ -91,7 +91,8 @@ CREATE TABLE read.jobs (
     end_reason text,
     exit_code bigint,
     preemptions bigint NOT NULL,
-    restarts bigint NOT NULL,
+    faults bigint NOT NULL,
+    retried bigint NOT NULL,
     checkpoint_sequence bigint,
     checkpoint_uri text,
     checkpoint_step bigint,
@@ -108,6 +109,7 @@ CREATE TABLE read.jobs (
 COMMENT ON COLUMN read.jobs.spec IS 'As submitted; name, labels, priority_class, max_runtime_s beside it are as they are now.';
 COMMENT ON COLUMN read.jobs.gpus IS 'Asked for: replicas x gpus_per_replica. What an attempt is charged is in read.attempts.';
 COMMENT ON COLUMN read.jobs.attempt IS 'The attempt that runs, or that a queued job waits for; 0 before the first JobQueued.';
+COMMENT ON COLUMN read.jobs.faults IS 'Infrastructure faults since the last checkpoint; retried: restarts after its own failure (R-6).';
 COMMENT ON COLUMN read.jobs.granted_at IS 'Grant of attempt `attempt`; started_at: all its ranks run; limit_at: its max_runtime is up. NULL while queued.';
 
 -- The order of the queue: class_rank, front first, submit_seq. Held jobs are QUEUED too, but nobody waits behind them.
@@ -199,6 +201,7 @@ CREATE TABLE read.nodes (
     boot_id text NOT NULL,
     incarnation text NOT NULL,
     journal text NOT NULL,
+    address text NOT NULL,
     block text NOT NULL,
     rack text NOT NULL,
     gpu_type text NOT NULL,
@@ -221,7 +224,7 @@ CREATE TABLE read.nodes (
 );
 COMMENT ON COLUMN read.nodes.gpus IS '[{"uuid", "island"}], slot by slot. faults: {"<slot>": code} of the GPUs out of the inventory.';
 COMMENT ON COLUMN read.nodes.confirmed_epoch IS 'May be granted on only where this is the current epoch (P-16).';
-CREATE INDEX nodes_by_id ON read.nodes (cluster, node_id, node_index DESC);
+CREATE UNIQUE INDEX nodes_by_id ON read.nodes (cluster, node_id);
 
 CREATE TABLE read.quotas (
     cluster text NOT NULL,
