@@ -238,23 +238,26 @@ def binary(name: str) -> Path:
 def _account() -> _Account:
     """The first way of running Postgres that works here.
 
-    An ordinary user needs nothing special. Root enters a user namespace in which it bears another number, so
-    that files stay root's and no system user is needed; where that is not permitted (most containers) it
-    becomes nobody.
+    It refuses root, and a number without a name. An ordinary user needs nothing special. The others enter a user
+    namespace in which they bear another number, so that files stay theirs and no system user is needed; where that is
+    not permitted (most containers) root becomes nobody.
     """
-    if os.geteuid() != 0:
-        return _Account(owner=os.geteuid())
-    nobody = pwd.getpwnam("nobody").pw_uid
+    own = os.geteuid()
+    users = {user.pw_uid: user.pw_name for user in pwd.getpwall()}
+    if own != 0 and own in users:
+        return _Account(owner=own)
+    other = next((number for number in users if number != 0), own)
     candidates = [
-        _Account(prefix=("unshare", "--user", "--map-user=1000", "--map-group=1000", "--"), owner=0),
-        _Account(uid=nobody, owner=nobody),
+        _Account(prefix=("unshare", "--user", f"--map-user={other}", f"--map-group={other}", "--"), owner=own)
     ]
+    candidates += [_Account(uid=number, owner=number) for number in users if own == 0 and users[number] == "nobody"]
     for account in candidates:
         if _works(account):
             return account
     raise EmbeddedPostgresError(
-        "Postgres refuses to run as root; here root may not enter a user namespace, and the user nobody cannot "
-        f"run {binary('postgres')}. Run as an ordinary user, or give the address of your own Postgres"
+        f"Postgres cannot run as user {own}, and no other way works here: entering a user namespace is not permitted, "
+        f"and the user nobody cannot run {binary('postgres')}. Run as an ordinary user with a name, "
+        "or give the address of your own Postgres"
     )
 
 
