@@ -146,7 +146,9 @@ RULES: list[tuple[Rule, Source]] = [
 @pytest.mark.parametrize("rule", dict.fromkeys(rule for rule, _ in RULES), ids=lambda rule: rule.__name__)
 def test_the_code_keeps_the_rule(rule: Rule) -> None:
     """No file of ours offends against the rule."""
-    assert [offence for source in _sources() for offence in rule(source)] == []
+    offences = [offence for source in _sources() for offence in rule(source)]
+    if offences:
+        pytest.fail("\n".join([rule.__doc__ or rule.__name__, *offences]), pytrace=False)
 
 
 @pytest.mark.parametrize(("rule", "bad"), RULES, ids=lambda value: getattr(value, "__name__", ""))
