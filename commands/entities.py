@@ -10,6 +10,9 @@ from events.ids import BlockId, Epoch, GpuType, Instant, JobId, NodeId, NodeInde
 from events.job import EndReason, JobSpec, JobState, PriorityClass
 from events.node import GpuSlot
 
+NO_INSTANT = Instant(0)
+NO_EPOCH = Epoch(0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
@@ -26,9 +29,10 @@ class Checkpoint:
 class Job:
     """A job that has not ended, or whose attempts still hold GPUs.
 
-    `attempt`: number of the newest one, 0 before the first. `submit_seq`: seq of JobSubmitted, the tie-break of
-    the queue. `faults`: infrastructure faults since the last progress; `retried`: own failures; `setbacks`: failed
-    starts in a row (C-8). `open_attempts`: those with leases that have not ended. `max_runtime_s` may have been extended; `consumed_s`: time up to the last checkpoint (R-5).
+    `attempt`: number of the newest one, 0 before the first. `submit_seq`: seq of JobSubmitted, the tie-break of the
+    queue. `faults`: infrastructure faults since the last progress; `retried`: own failures; `setbacks`: failed
+    starts in a row (C-8). `open_attempts`: those with leases that have not ended. `max_runtime_s` may have been
+    extended; `consumed_s`: time up to the last checkpoint (R-5).
     """
 
     id: JobId
@@ -43,7 +47,7 @@ class Job:
     attempt: int = 0
     held: bool = False
     front: bool = False
-    queued_at: Instant = Instant(0)
+    queued_at: Instant = NO_INSTANT
     not_before_at: Instant | None = None
     cancel_requested: bool = False
     faults: int = 0
@@ -130,7 +134,7 @@ class Node:
     gpus: tuple[GpuSlot, ...]
     state: NodeState = NodeState.UP
     drained: str | None = None
-    confirmed: Epoch = Epoch(0)
+    confirmed: Epoch = NO_EPOCH
     last_report: int = 0
     used: int = 0
     broken: int = 0
@@ -209,12 +213,12 @@ class Meta:
 
     seq: int = 0
     n: int = 0
-    epoch: Epoch = Epoch(0)
-    at: Instant = Instant(0)
+    epoch: Epoch = NO_EPOCH
+    at: Instant = NO_INSTANT
     policy_version: int = 0
     command_position: int = 0
     command_id: str = ""
     command_log: str = ""
     mass_silence: MassSilenceState = MassSilenceState.NONE
     day: int = 0
-    quiet_until_at: Instant = Instant(0)
+    quiet_until_at: Instant = NO_INSTANT

@@ -16,6 +16,9 @@ from events.ids import GpuType, NodeIndex, TeamId
 from events.job import EndReason, JobState
 from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
 
+EXIT_COUNTS = {None, EndReason.NODE_LOST, EndReason.LEASE_MISSING, EndReason.NONZERO_EXIT}
+"""Exit 0 is success while nobody asked the attempt to stop; trainers save and exit 0 on SIGTERM (C-51)."""
+
 ENDING_STATES = {EndReason.CANCELLED: JobState.CANCELLING, EndReason.PREEMPTED: JobState.PREEMPTING}
 
 
@@ -31,7 +34,8 @@ def allocated(state: State, event: GangAllocated) -> None:
     gpus = 0
     for rank, (index, mask) in enumerate(event.ranks):
         node = state.nodes[index]
-        assert mask and node.free & mask == mask, f"{node.id}: gpus {mask:#x} are not free"
+        assert mask, f"{node.id}: a rank without gpus"
+        assert node.free & mask == mask, f"{node.id}: gpus {mask:#x} are not free"
         assert node.gpu_type == job.spec.gpu_type, f"{node.id} has {node.gpu_type}"
         gpus += mask.bit_count()
         lease = (event.job_id, event.attempt, rank)
@@ -105,8 +109,9 @@ def task_started(state: State, event: TaskStarted) -> None:
 def task_ended(state: State, event: TaskEnded) -> None:
     take_report(state, event.node, event.report)
     key = (event.job_id, event.attempt)
-    good = event.end is TaskEnd.EXITED and event.exit_code == 0
-    free(state, key, event.rank, RankPhase.ENDED_OK if good or event.finished else RankPhase.ENDED_BAD)
+    by_itself = event.end is TaskEnd.EXITED and state.attempts[key].ending in EXIT_COUNTS
+    well = event.finished or (by_itself and event.exit_code == 0)
+    free(state, key, event.rank, RankPhase.ENDED_OK if well else RankPhase.ENDED_BAD)
     attempt = state.attempts[key]
     if attempt.exit_code is None and event.exit_code:
         state.attempts.put(key, replace(attempt, exit_code=event.exit_code))

@@ -7,7 +7,7 @@ from typing import Any
 from commands.entities import Checkpoint, Ended, Job, Team
 from commands.state import State
 from events.checkpoint import CheckpointRecorded
-from events.ids import JobId, TeamId
+from events.ids import Instant, JobId, TeamId
 from events.job import (
     ENDS,
     JobCancelRequested,
@@ -111,7 +111,7 @@ def extended(state: State, event: JobExtended) -> None:
     attempt = state.attempts.get((job.id, job.attempt))
     if attempt is None or attempt.limit_at is None or job.max_runtime_s is None:
         return
-    moved = attempt.limit_at + (event.max_runtime_s - job.max_runtime_s) * 1000
+    moved = Instant(attempt.limit_at + (event.max_runtime_s - job.max_runtime_s) * 1000)
     state.attempts.put(attempt.key, replace(attempt, limit_at=moved))
 
 

@@ -1,0 +1,149 @@
+"""Admission at submit: refuse what can never run here, naming the field and the limit (R-11). Form was checked before.
+
+The guards run in the order in which they are listed; the first that fails is the answer.
+"""
+
+from collections.abc import Callable
+
+from commands.entities import Node, NodeState
+from commands.refusal import Refusal, RefusalCode
+from commands.shape import TypeFacts, charged_gpus, type_facts
+from commands.state import State
+from events.job import JobSpec, PriorityClass, Span
+
+
+def admit(state: State, spec: JobSpec) -> Refusal | None:
+    """Why `spec` can never run in this cluster, or None where it can."""
+    for guard in BEFORE_HARDWARE:
+        if (refusal := guard(state, spec)) is not None:
+            return refusal
+    facts = type_facts(state, spec.gpu_type, spec.gpu_memory_gb_min)
+    if facts is None:
+        return _no_hardware(state, spec)
+    for fits in AGAINST_HARDWARE:
+        if (refusal := fits(state, spec, facts)) is not None:
+            return refusal
+    return None
+
+
+def _team(state: State, spec: JobSpec) -> Refusal | None:
+    if any(team == spec.team for team, _ in state.quotas):
+        return None
+    return Refusal(RefusalCode.UNKNOWN_TEAM, "team", spec.team, "a team with a quota")
+
+
+def _class(state: State, spec: JobSpec) -> Refusal | None:
+    team = state.teams.get(spec.team)
+    allowed = state.policy.default_classes if team is None or team.classes is None else team.classes
+    if spec.priority_class in allowed:
+        return None
+    return Refusal(RefusalCode.CLASS_NOT_ALLOWED, "priority_class", spec.priority_class, ", ".join(allowed) or "none")
+
+
+def _runtime(state: State, spec: JobSpec) -> Refusal | None:
+    longest = state.policy.max_runtime_max_s
+    if spec.max_runtime_s is None:
+        if spec.priority_class is PriorityClass.PROD_SERVING:
+            return None
+        return Refusal(RefusalCode.NO_MAX_RUNTIME, "max_runtime", "unlimited", f"{longest}s")
+    if spec.max_runtime_s <= longest:
+        return None
+    return Refusal(RefusalCode.MAX_RUNTIME_TOO_LONG, "max_runtime", f"{spec.max_runtime_s}s", f"{longest}s")
+
+
+def _image(state: State, spec: JobSpec) -> Refusal | None:
+    allowed = state.policy.image_registries
+    if spec.image is None or not allowed or spec.image.startswith(allowed):
+        return None
+    return Refusal(RefusalCode.IMAGE_NOT_ALLOWED, "image", spec.image, ", ".join(allowed))
+
+
+def _not_yet(state: State, spec: JobSpec) -> Refusal | None:
+    """What the log can hold and this version does not run yet."""
+    if spec.array is not None:
+        return Refusal(RefusalCode.NOT_SUPPORTED, "array", "an array", "arrays are not scheduled yet")
+    if spec.depends_on:
+        return Refusal(RefusalCode.NOT_SUPPORTED, "depends_on", "dependencies", "not scheduled yet")
+    if spec.elastic is not None:
+        return Refusal(RefusalCode.NOT_SUPPORTED, "elastic", "an elastic range", "not scheduled yet")
+    return None
+
+
+def _no_hardware(state: State, spec: JobSpec) -> Refusal:
+    if spec.gpu_memory_gb_min and type_facts(state, spec.gpu_type, 0) is not None:
+        sizes = [node.gpu_memory_gb for node in _of_type(state, spec)]
+        value = str(spec.gpu_memory_gb_min)
+        return Refusal(RefusalCode.GPU_MEMORY, "gpu_memory_gb_min", value, str(max(sizes)))
+    known = sorted({node.gpu_type for node in state.nodes.rows.values() if node.state is not NodeState.REMOVED})
+    return Refusal(RefusalCode.UNKNOWN_GPU_TYPE, "gpu_type", spec.gpu_type, ", ".join(known) or "no node is registered")
+
+
+def _of_type(state: State, spec: JobSpec) -> list[Node]:
+    return [
+        node
+        for node in state.nodes.rows.values()
+        if node.gpu_type == spec.gpu_type and node.state is not NodeState.REMOVED
+    ]
+
+
+def _node_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+    if spec.gpus_per_replica <= facts.node_gpus:
+        return None
+    return Refusal(RefusalCode.OVER_NODE, "gpus_per_replica", str(spec.gpus_per_replica), str(facts.node_gpus))
+
+
+def _cluster_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+    charged = charged_gpus(spec, facts.node_gpus)
+    if charged <= facts.gpus:
+        return None
+    return Refusal(RefusalCode.OVER_CLUSTER, "replicas", f"{charged} GPUs", f"{facts.gpus} GPUs")
+
+
+def _quota(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+    quota = state.quotas.get((spec.team, spec.gpu_type))
+    if quota is None:
+        return Refusal(RefusalCode.NO_QUOTA, "gpu_type", spec.gpu_type, f"team {spec.team} has no quota of it")
+    charged = charged_gpus(spec, facts.node_gpus)
+    limit = quota.guaranteed + quota.borrow_limit
+    if charged <= limit:
+        return None
+    return Refusal(RefusalCode.OVER_QUOTA, "replicas", f"{charged} GPUs", f"{limit} GPUs")
+
+
+def _hints(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+    """A strict hint that no hardware can meet, counted over all registered nodes."""
+    hint = spec.topology
+    if not hint.strict:
+        return None
+    largest = {Span.NODE: facts.node_gpus, Span.RACK: facts.rack_gpus, Span.BLOCK: facts.block_gpus}
+    charged = charged_gpus(spec, facts.node_gpus)
+    if hint.pack is Span.BLOCK and hint.max_blocks is not None:
+        room, field = largest[Span.BLOCK] * hint.max_blocks, "topology.max_blocks"
+    elif hint.pack is not None:
+        room, field = largest[hint.pack], "topology.pack"
+    elif hint.max_blocks is not None:
+        room, field = largest[Span.BLOCK] * hint.max_blocks, "topology.max_blocks"
+    else:
+        room, field = charged, ""
+    if charged > room:
+        return Refusal(RefusalCode.HINT_IMPOSSIBLE, field, f"{charged} GPUs", f"{room} GPUs")
+    count = {Span.NODE: facts.nodes, Span.RACK: facts.racks, Span.BLOCK: facts.blocks}
+    if hint.spread is not None and spec.replicas > count[hint.spread]:
+        limit = f"{count[hint.spread]} {hint.spread}s"
+        return Refusal(RefusalCode.HINT_IMPOSSIBLE, "topology.spread", f"{spec.replicas} replicas", limit)
+    return None
+
+
+BEFORE_HARDWARE: tuple[Callable[[State, JobSpec], Refusal | None], ...] = (
+    _team,
+    _class,
+    _runtime,
+    _image,
+    _not_yet,
+)
+AGAINST_HARDWARE: tuple[Callable[[State, JobSpec, TypeFacts], Refusal | None], ...] = (
+    _node_size,
+    _cluster_size,
+    _quota,
+    _hints,
+)

@@ -1,0 +1,84 @@
+"""The applier: turns a plan into facts, after checking every invariant. The only place where allocations come from.
+
+A placement that the newest state does not allow any more is left out, with its reason; the others go on (C-6, C-46).
+"""
+
+from commands.decide.attempts import Draft
+from commands.entities import Job, NodeState
+from commands.plan import Placement
+from commands.shape import takes_whole_nodes
+from commands.state import State
+from events.gang import GangAllocated
+from events.ids import GpuMask, Instant
+from events.job import JobState
+
+
+def apply(draft: Draft, placements: tuple[Placement, ...]) -> list[tuple[Placement, str]]:
+    """Facts for the placements that hold, added to `draft`; the others with why they do not."""
+    stale: list[tuple[Placement, str]] = []
+    for placement in placements:
+        why = objection(draft.state, placement)
+        if why is not None:
+            stale.append((placement, why))
+            continue
+        draft.add(_allocated(draft.state, placement))
+    return stale
+
+
+def objection(state: State, placement: Placement) -> str | None:
+    """Why the placement may not be made, or None."""
+    job = state.jobs.get(placement.job_id)
+    if job is None or job.state is not JobState.QUEUED:
+        return "job_not_queued"
+    if job.held:
+        return "job_held"
+    if len(placement.ranks) != job.spec.replicas:
+        return "ranks_missing"
+    if (why := _over_quota(state, job, placement)) is not None:
+        return why
+    claimed: dict[int, int] = {}
+    for index, mask in placement.ranks:
+        if (why := _rank_objection(state, job, index, mask, claimed.get(index, 0))) is not None:
+            return why
+        claimed[index] = claimed.get(index, 0) | mask
+    return None
+
+
+def _rank_objection(state: State, job: Job, index: int, mask: int, claimed: int) -> str | None:
+    node = state.nodes.get(index)  # type: ignore[arg-type]
+    if node is None or node.gpu_type != job.spec.gpu_type:
+        return "no_such_node"
+    if node.state is not NodeState.UP or node.drained is not None:
+        return "node_not_in_service"
+    if node.confirmed != state.meta.epoch:
+        return "node_not_confirmed"
+    if mask & ~node.free or mask & claimed:
+        return "gpus_not_free"
+    if mask.bit_count() < job.spec.gpus_per_replica:
+        return "too_few_gpus"
+    if node.gpu_memory_gb < job.spec.gpu_memory_gb_min:
+        return "gpu_memory"
+    if takes_whole_nodes(job.spec, len(node.gpus)) and node.used:
+        return "node_shared"
+    return None
+
+
+def _over_quota(state: State, job: Job, placement: Placement) -> str | None:
+    """Use stays within guarantee plus borrow limit (R-12)."""
+    key = (job.spec.team, job.spec.gpu_type)
+    quota, usage = state.quotas.get(key), state.usage.get(key)
+    gpus = sum(mask.bit_count() for _, mask in placement.ranks)
+    limit = quota.guaranteed + quota.borrow_limit if quota is not None else 0
+    return "over_quota" if (usage.charged if usage is not None else 0) + gpus > limit else None
+
+
+def _allocated(state: State, placement: Placement) -> GangAllocated:
+    job = state.jobs[placement.job_id]
+    left_s = None if job.max_runtime_s is None else max(1, job.max_runtime_s - job.consumed_s)
+    return GangAllocated(
+        job_id=job.id,
+        attempt=job.attempt + 1,
+        ranks=tuple((index, GpuMask(mask)) for index, mask in placement.ranks),
+        limit_at=None if left_s is None else Instant(state.meta.at + left_s * 1000),
+        fallback=placement.fallback,
+    )

@@ -1,0 +1,153 @@
+"""What follows from the end of a rank, an attempt or a node: shared by reports, ticks and commands.
+
+Fate comes in two steps. When an attempt is to stop it is *ended* (GangEnding). When nothing of it can run any more
+on a node that answers it is *settled*: the job waits again, or has come to its end. Only a fault queues the job
+again at once, before the rest of the attempt is gone (P-22); all others let it save its work first.
+Its leases end one by one, as each is confirmed (P-15).
+"""
+
+from commands.entities import Attempt, AttemptKey, Job, NodeState, RankPhase
+from commands.evolve import evolve
+from commands.policy import Policy
+from commands.state import State
+from events.envelope import Event
+from events.gang import GangEnding, GangReleased
+from events.ids import Instant
+from events.job import ENDS, EndReason, JobFinished, JobQueued, JobState, QueueReason
+
+FAULTS = {
+    EndReason.NODE_LOST: QueueReason.FAULT,
+    EndReason.LEASE_MISSING: QueueReason.FAULT,
+    EndReason.START_FAILED: QueueReason.START_FAILED,
+    EndReason.START_TIMEOUT: QueueReason.START_FAILED,
+}
+"""Ends that are not the job's own doing."""
+
+BACK_IN_QUEUE = {
+    EndReason.REQUEUED: QueueReason.REQUEUED,
+    EndReason.PREEMPTED: QueueReason.PREEMPTED,
+    EndReason.DRAINED: QueueReason.DRAINED,
+}
+"""Ends after which the job always waits again."""
+
+JOB_END = {
+    EndReason.CANCELLED: JobState.CANCELLED,
+    EndReason.TIMED_OUT: JobState.TIMED_OUT,
+    EndReason.COMPLETED: JobState.SUCCEEDED,
+}
+"""State of a job whose last attempt ended so; FAILED for all others."""
+
+NOT_ITS_END = {EndReason.CANCELLED, EndReason.TIMED_OUT, EndReason.NONZERO_EXIT, EndReason.COMPLETED}
+"""Ends that hold even where all ranks ended well; with any other such an attempt succeeded after all (P-22)."""
+
+
+class Draft:
+    """The facts of one decision, each folded as it is found, so that the next is decided on what it left."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.events: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        evolve(self.state, event)
+        self.events.append(event)
+
+
+def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
+    """An attempt is to stop. Nothing if it is stopping already: the first reason stands (C-62)."""
+    attempt = draft.state.attempts.get(key)
+    if attempt is None or attempt.ending is not None:
+        return
+    job = draft.state.jobs[attempt.job_id]
+    draft.add(
+        GangEnding(
+            job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=_grace_s(draft.state.policy, job)
+        )
+    )
+    if reason in FAULTS and (again := _back_in_queue(draft.state, job, attempt, reason)) is not None:
+        draft.add(again)
+
+
+def settle(draft: Draft, key: AttemptKey) -> None:
+    """Draw the consequences of ranks that ended: release of the gang, and the job's end where this was its fate."""
+    state = draft.state
+    attempt = state.attempts[key]
+    if _could_run(state, attempt):
+        return
+    job = state.jobs[attempt.job_id]
+    if job.state not in ENDS:
+        _settle_job(draft, job, attempt)
+    if all(phase >= RankPhase.ENDED_OK for phase in attempt.phases):
+        draft.add(GangReleased(job_id=attempt.job_id, attempt=attempt.number))
+
+
+def _settle_job(draft: Draft, job: Job, attempt: Attempt) -> None:
+    all_well = all(phase == RankPhase.ENDED_OK for phase in attempt.phases)
+    if all_well and attempt.ending not in NOT_ITS_END and not job.cancel_requested:
+        _stop_others(draft, job, attempt)
+        draft.add(JobFinished(job_id=job.id, state=JobState.SUCCEEDED, reason=EndReason.COMPLETED, exit_code=0))
+    elif job.attempt == attempt.number and job.state is not JobState.QUEUED and attempt.ending is not None:
+        again = _back_in_queue(draft.state, job, attempt, attempt.ending)
+        draft.add(again if again is not None else _end_of(job, attempt, attempt.ending))
+
+
+def _end_of(job: Job, attempt: Attempt, reason: EndReason) -> JobFinished:
+    state = JOB_END.get(reason, JobState.FAILED)
+    return JobFinished(job_id=job.id, state=state, reason=reason, exit_code=attempt.exit_code)
+
+
+def _stop_others(draft: Draft, job: Job, succeeded: Attempt) -> None:
+    """The older attempt's success came before the job's end: a newer one is stopped (P-22)."""
+    for number in job.open_attempts:
+        other = draft.state.attempts.get((job.id, number))
+        if other is not None and number != succeeded.number and other.ending is None:
+            grace_s = _grace_s(draft.state.policy, job)
+            draft.add(GangEnding(job_id=job.id, attempt=number, reason=EndReason.COMPLETED, grace_s=grace_s))
+
+
+def _could_run(state: State, attempt: Attempt) -> bool:
+    """Is there a live lease on a node that is not lost?"""
+    return any(
+        attempt.live(rank) and state.nodes[index].state is not NodeState.LOST
+        for rank, (index, _) in enumerate(attempt.ranks)
+    )
+
+
+def _back_in_queue(state: State, job: Job, attempt: Attempt, reason: EndReason) -> JobQueued | None:
+    """The job's return to the queue, or None where this end is its own."""
+    if job.attempt != attempt.number or job.state in ENDS or job.cancel_requested:
+        return None
+    if reason in BACK_IN_QUEUE:
+        front = reason is EndReason.DRAINED
+        return JobQueued(job_id=job.id, attempt=job.attempt + 1, reason=BACK_IN_QUEUE[reason], front=front)
+    if reason in FAULTS:
+        return _after_fault(state, job, FAULTS[reason])
+    if reason is EndReason.NONZERO_EXIT and job.retried < job.spec.retries:
+        backoff = _backoff_until(state, job.retried)
+        return JobQueued(job_id=job.id, attempt=job.attempt + 1, reason=QueueReason.RETRY, not_before_at=backoff)
+    return None
+
+
+def _after_fault(state: State, job: Job, reason: QueueReason) -> JobQueued | None:
+    """Restarted without limit as long as it progresses; a number of faults in a row without any end it (R-6)."""
+    if job.faults + 1 >= state.policy.fault_restarts_without_progress_max:
+        return None
+    return JobQueued(
+        job_id=job.id,
+        attempt=job.attempt + 1,
+        reason=reason,
+        front=reason is QueueReason.FAULT,
+        not_before_at=_backoff_until(state, job.faults),
+    )
+
+
+def _backoff_until(state: State, tries: int) -> Instant | None:
+    """The first retry is at once, each later one waits twice as long as the one before (R-6)."""
+    if tries == 0:
+        return None
+    wait_s = min(state.policy.retry_backoff_s << min(tries - 1, 16), state.policy.retry_backoff_max_s)
+    return Instant(state.meta.at + wait_s * 1000)
+
+
+def _grace_s(policy: Policy, job: Job) -> int:
+    return min(job.spec.checkpoint.grace_s, policy.grace_s_max)

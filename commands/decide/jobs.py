@@ -1,0 +1,158 @@
+"""Commands about jobs."""
+
+from commands.admission import admit
+from commands.decide.attempts import Draft, end_attempt
+from commands.entities import Job
+from commands.messages import (
+    CancelJob,
+    ChangeJob,
+    ExtendJob,
+    HoldJob,
+    ReleaseJob,
+    RequeueJob,
+    SubmitJob,
+)
+from commands.refusal import Refusal, RefusalCode
+from commands.state import State
+from events.ids import JobId, Principal
+from events.job import (
+    ENDS,
+    EndReason,
+    JobCancelRequested,
+    JobExtended,
+    JobFinished,
+    JobHeld,
+    JobLabelsChanged,
+    JobPriorityChanged,
+    JobQueued,
+    JobRejected,
+    JobReleased,
+    JobState,
+    JobSubmitted,
+    QueueReason,
+)
+
+
+def submit(draft: Draft, command: SubmitJob, principal: Principal) -> Refusal | None:
+    """Accepted and queued, rejected for ever, or refused for now."""
+    state, spec = draft.state, command.spec
+    if command.job_id in state.jobs or command.job_id in state.ended:
+        return Refusal(RefusalCode.JOB_EXISTS, "job_id", command.job_id, "an id of its own")
+    if (impossible := admit(state, spec)) is not None:
+        draft.add(
+            JobRejected(
+                job_id=command.job_id,
+                spec=spec,
+                principal=principal,
+                code=impossible.code,
+                field=impossible.field,
+                value=impossible.value,
+                limit=impossible.limit,
+            )
+        )
+        return None
+    team = state.teams.get(spec.team)
+    limit = state.policy.queued_jobs_max
+    if team is not None and team.queued >= limit:
+        return Refusal(RefusalCode.QUEUE_FULL, "team", f"{team.queued} queued jobs", str(limit))
+    draft.add(JobSubmitted(job_id=command.job_id, spec=spec, principal=principal))
+    draft.add(JobQueued(job_id=command.job_id, attempt=1, reason=QueueReason.SUBMITTED))
+    return None
+
+
+def find_job(state: State, job_id: JobId) -> Job | Refusal:
+    """The job, if it has not ended."""
+    job = state.jobs.get(job_id)
+    ended = state.ended.get(job_id)
+    if job is not None and job.state not in ENDS:
+        return job
+    if job is None and ended is None:
+        return Refusal(RefusalCode.UNKNOWN_JOB, "job_id", job_id, "a job of this cluster")
+    shown = job.state if job is not None else ended.state if ended is not None else ""
+    return Refusal(RefusalCode.JOB_ENDED, "job_id", shown, "a job that has not ended")
+
+
+def waiting_job(state: State, job_id: JobId) -> Job | Refusal:
+    """The job, if it waits in the queue."""
+    job = find_job(state, job_id)
+    if isinstance(job, Job) and job.state is not JobState.QUEUED:
+        return Refusal(RefusalCode.WRONG_STATE, "state", job.state, JobState.QUEUED)
+    return job
+
+
+def cancel(draft: Draft, command: CancelJob) -> Refusal | None:
+    """A job that waits is cancelled at once; one that runs when its tasks are gone (R-3). Twice is as good as once."""
+    job = find_job(draft.state, command.job_id)
+    if isinstance(job, Refusal):
+        return job
+    if job.cancel_requested:
+        return None
+    draft.add(JobCancelRequested(job_id=job.id))
+    if job.state is JobState.QUEUED:
+        draft.add(JobFinished(job_id=job.id, state=JobState.CANCELLED, reason=EndReason.CANCELLED))
+    else:
+        end_attempt(draft, (job.id, job.attempt), EndReason.CANCELLED)
+    return None
+
+
+def hold(draft: Draft, command: HoldJob) -> Refusal | None:
+    job = waiting_job(draft.state, command.job_id)
+    if isinstance(job, Refusal):
+        return job
+    if not job.held:
+        draft.add(JobHeld(job_id=job.id))
+    return None
+
+
+def release(draft: Draft, command: ReleaseJob) -> Refusal | None:
+    job = waiting_job(draft.state, command.job_id)
+    if isinstance(job, Refusal):
+        return job
+    if job.held:
+        draft.add(JobReleased(job_id=job.id))
+    return None
+
+
+def extend(draft: Draft, command: ExtendJob) -> Refusal | None:
+    """More run time for a job that has a limit, up to the longest that may be asked for (R-5)."""
+    job = find_job(draft.state, command.job_id)
+    if isinstance(job, Refusal):
+        return job
+    if job.max_runtime_s is None:
+        return Refusal(RefusalCode.WRONG_STATE, "max_runtime", "unlimited", "a job with a limit")
+    if job.state in (JobState.CANCELLING, JobState.PREEMPTING):
+        return Refusal(RefusalCode.WRONG_STATE, "state", job.state, "a job that is not being stopped")
+    asked, longest = job.max_runtime_s + command.by_s, draft.state.policy.max_runtime_max_s
+    if asked > longest:
+        return Refusal(RefusalCode.MAX_RUNTIME_TOO_LONG, "by", f"{asked}s in all", f"{longest}s")
+    draft.add(JobExtended(job_id=job.id, max_runtime_s=asked))
+    return None
+
+
+def requeue(draft: Draft, command: RequeueJob) -> Refusal | None:
+    job = find_job(draft.state, command.job_id)
+    if isinstance(job, Refusal):
+        return job
+    if job.state not in (JobState.STARTING, JobState.RUNNING):
+        return Refusal(RefusalCode.WRONG_STATE, "state", job.state, "STARTING or RUNNING")
+    end_attempt(draft, (job.id, job.attempt), EndReason.REQUEUED)
+    return None
+
+
+def change(draft: Draft, command: ChangeJob) -> Refusal | None:
+    """New class or labels while it waits (R-4)."""
+    job = waiting_job(draft.state, command.job_id)
+    if isinstance(job, Refusal):
+        return job
+    wanted = command.priority_class
+    if wanted is not None and wanted != job.priority_class:
+        team = draft.state.teams.get(job.spec.team)
+        classes = team.classes if team is not None and team.classes is not None else None
+        allowed = draft.state.policy.default_classes if classes is None else classes
+        if wanted not in allowed:
+            limit = ", ".join(allowed)
+            return Refusal(RefusalCode.CLASS_NOT_ALLOWED, "priority_class", wanted, limit)
+        draft.add(JobPriorityChanged(job_id=job.id, priority_class=wanted))
+    if command.labels is not None and command.labels != job.labels:
+        draft.add(JobLabelsChanged(job_id=job.id, labels=command.labels))
+    return None

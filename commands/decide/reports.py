@@ -1,0 +1,150 @@
+"""What agents say: registrations and reports, as facts. Late, doubled and impossible ones change nothing (C-42)."""
+
+from typing import assert_never
+
+from commands.decide.attempts import Draft, end_attempt, settle
+from commands.decide.register import register
+from commands.entities import Attempt, Node, RankPhase
+from commands.reports import (
+    CheckpointReport,
+    FromNode,
+    Register,
+    Report,
+    TaskEndedReport,
+    TaskStartedReport,
+    ZombieReport,
+)
+from events.checkpoint import CheckpointRecorded, CheckpointRefused
+from events.gang import GangRunning
+from events.ids import LeaseId, parse_lease_id
+from events.job import ENDS, EndReason
+from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
+
+END_REASONS = {
+    TaskEnd.EXITED: EndReason.NONZERO_EXIT,
+    TaskEnd.STOPPED: EndReason.LEASE_MISSING,
+    TaskEnd.TIMED_OUT: EndReason.TIMED_OUT,
+    TaskEnd.START_FAILED: EndReason.START_FAILED,
+    TaskEnd.NEVER_STARTED: EndReason.LEASE_MISSING,
+    TaskEnd.LOST: EndReason.LEASE_MISSING,
+}
+"""Why an attempt fails when a rank ends so while the attempt was to run."""
+
+
+def decide_from_node(draft: Draft, said: FromNode) -> str | None:
+    """Facts from one message of a node, added to `draft`. Why a registration was refused, else None."""
+    if isinstance(said.message, Register):
+        return register(draft, said.message, said.other_live)
+    node = draft.state.node_by_id(said.node_id)
+    if node is not None and said.message.number > node.last_report:
+        report(draft, node, said.message)
+    return None
+
+
+def report(draft: Draft, node: Node, said: Report) -> None:
+    """One report, not taken before."""
+    if isinstance(said, ZombieReport):
+        draft.add(ZombieReclaimed(node=node.index, report=said.number, gpu=said.gpu, pid=said.pid))
+        return
+    found = _find(draft, node, said.lease_id)
+    if isinstance(found, str):
+        draft.add(ReportDropped(node=node.index, report=said.number, reason=found))
+        return
+    attempt, rank = found
+    match said:
+        case TaskStartedReport():
+            _started(draft, node, said, attempt, rank)
+        case TaskEndedReport():
+            _ended(draft, node, said, attempt, rank)
+        case CheckpointReport():
+            _checkpoint(draft, node, said, attempt)
+        case _:
+            assert_never(said)
+
+
+def _find(draft: Draft, node: Node, lease: LeaseId) -> tuple[Attempt, int] | str:
+    """The live lease that a report is about, held by this very node; else why there is none."""
+    try:
+        job_id, number, rank = parse_lease_id(lease)
+    except ValueError:
+        return "not_a_lease"
+    attempt = draft.state.attempts.get((job_id, number))
+    if attempt is None or not 0 <= rank < len(attempt.ranks):
+        return "lease_unknown_or_ended"
+    if attempt.ranks[rank][0] != node.index:
+        return "lease_of_another_node"
+    return (attempt, rank) if attempt.live(rank) else "lease_ended"
+
+
+def _started(draft: Draft, node: Node, said: TaskStartedReport, attempt: Attempt, rank: int) -> None:
+    if attempt.phases[rank] != RankPhase.GRANTED:
+        draft.add(ReportDropped(node=node.index, report=said.number, reason="started_before"))
+        return
+    draft.add(
+        TaskStarted(job_id=attempt.job_id, attempt=attempt.number, rank=rank, node=node.index, report=said.number)
+    )
+    _check_running(draft, attempt)
+
+
+def _check_running(draft: Draft, attempt: Attempt) -> None:
+    now = draft.state.attempts.get(attempt.key)
+    if now is None or now.running_at is not None or now.ending is not None:
+        return
+    if RankPhase.GRANTED not in now.phases and RankPhase.ENDED_BAD not in now.phases:
+        draft.add(GangRunning(job_id=now.job_id, attempt=now.number))
+
+
+def _ended(draft: Draft, node: Node, said: TaskEndedReport, attempt: Attempt, rank: int) -> None:
+    draft.add(
+        TaskEnded(
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            rank=rank,
+            node=node.index,
+            report=said.number,
+            end=said.end,
+            exit_code=said.exit_code,
+            finished=said.finished,
+            detail=said.detail[:500],
+        )
+    )
+    now = draft.state.attempts[attempt.key]
+    if now.phases[rank] == RankPhase.ENDED_BAD:
+        end_attempt(draft, attempt.key, END_REASONS[said.end])
+    else:
+        _check_running(draft, attempt)
+    settle(draft, attempt.key)
+
+
+def _checkpoint(draft: Draft, node: Node, said: CheckpointReport, attempt: Attempt) -> None:
+    """Accepted under a live lease of the newest attempt, if it is newer than what there is (R-50)."""
+    job = draft.state.jobs[attempt.job_id]
+    newest = job.checkpoint.sequence if job.checkpoint is not None else 0
+    if job.attempt != attempt.number or job.state in ENDS:
+        reason = "a_later_attempt_was_granted" if job.state not in ENDS else "job_ended"
+    elif said.sequence <= newest:
+        reason = f"sequence_not_above_{newest}"
+    else:
+        draft.add(
+            CheckpointRecorded(
+                job_id=job.id,
+                attempt=attempt.number,
+                node=node.index,
+                report=said.number,
+                sequence=said.sequence,
+                uri=said.uri[:1000],
+                size_bytes=said.size_bytes,
+                step=said.step,
+            )
+        )
+        return
+    draft.add(
+        CheckpointRefused(
+            job_id=job.id,
+            attempt=attempt.number,
+            node=node.index,
+            report=said.number,
+            sequence=said.sequence,
+            reason=reason,
+        )
+    )

@@ -1,0 +1,113 @@
+"""What time and silence lead to. The shell observed (Tick); here it is judged against the state and the policy."""
+
+from commands.decide.attempts import Draft, end_attempt, settle
+from commands.entities import AttemptKey, MassSilenceState, Node, NodeState, RankPhase
+from commands.reports import Tick
+from commands.state import State
+from events.ids import NodeIndex, parse_lease_id
+from events.job import EndReason
+from events.node import (
+    GpuFaulted,
+    MassSilence,
+    NodeLost,
+    NodeReturned,
+    NodeSuspected,
+    SilenceEased,
+)
+
+
+def decide_tick(draft: Draft, tick: Tick) -> None:
+    """Facts of a tick, in this order: who is heard, who is silent, what is missing, what is due."""
+    _heard(draft, tick.heard)
+    for index, mask in tick.faults:
+        _fault(draft, index, mask)
+    if draft.state.meta.at < draft.state.meta.quiet_until_at:
+        return
+    _silence(draft, dict(tick.silent))
+    for lease in tick.missing:
+        job_id, number, rank = parse_lease_id(lease)
+        attempt = draft.state.attempts.get((job_id, number))
+        if attempt is not None and attempt.live(rank):
+            end_attempt(draft, attempt.key, EndReason.LEASE_MISSING)
+    for key in tick.due:
+        _due(draft, key)
+
+
+def _heard(draft: Draft, heard: tuple[NodeIndex, ...]) -> None:
+    """A suspect that is heard again was never gone; a lost node has to register (P-15)."""
+    for index in heard:
+        if draft.state.nodes[index].state is NodeState.SUSPECT:
+            draft.add(NodeReturned(node=index))
+
+
+def _fault(draft: Draft, index: NodeIndex, mask: int) -> None:
+    node = draft.state.nodes[index]
+    new = mask & node.all_gpus & ~node.broken
+    if new:
+        draft.add(GpuFaulted(node=index, mask=new, code="agent"))  # type: ignore[arg-type]
+
+
+def _silence(draft: Draft, silent: dict[NodeIndex, int]) -> None:
+    """First suspicion, then loss; but silence of many at once is no loss of nodes (P-20)."""
+    state, policy = draft.state, draft.state.policy
+    for index in sorted(silent):
+        if state.nodes[index].state is NodeState.UP and silent[index] >= policy.node_suspect_s:
+            draft.add(NodeSuspected(node=index, silent_s=silent[index]))
+    suspects = [node for node in state.nodes.rows.values() if node.state is NodeState.SUSPECT]
+    _judge_mass(draft, suspects)
+    if state.meta.mass_silence is MassSilenceState.HELD:
+        return
+    for index in sorted(silent):
+        if state.nodes[index].state is NodeState.SUSPECT and silent[index] >= policy.node_lost_s:
+            _lose(draft, index, silent[index])
+
+
+def _judge_mass(draft: Draft, suspects: list[Node]) -> None:
+    mass = _is_mass(draft.state, suspects)
+    held = draft.state.meta.mass_silence
+    if mass and held is MassSilenceState.NONE:
+        known = sum(node.state in (NodeState.UP, NodeState.SUSPECT) for node in draft.state.nodes.rows.values())
+        draft.add(MassSilence(silent=len(suspects), of=known))
+    elif not mass and held is not MassSilenceState.NONE:
+        draft.add(SilenceEased(silent=len(suspects)))
+
+
+def _is_mass(state: State, suspects: list[Node]) -> bool:
+    """Over 10% of the nodes and at least 8, or a whole block of at least 8."""
+    policy = state.policy
+    if len(suspects) < policy.mass_silence_nodes_min:
+        return False
+    answering = [node for node in state.nodes.rows.values() if node.state in (NodeState.UP, NodeState.SUSPECT)]
+    if len(suspects) * 100 > policy.mass_silence_percent * len(answering):
+        return True
+    per_block: dict[str, int] = {}
+    for node in suspects:
+        per_block[node.block] = per_block.get(node.block, 0) + 1
+    sizes: dict[str, int] = {}
+    for node in answering:
+        sizes[node.block] = sizes.get(node.block, 0) + 1
+    return any(count >= policy.mass_silence_nodes_min and count == sizes[block] for block, count in per_block.items())
+
+
+def _lose(draft: Draft, index: NodeIndex, silent_s: int) -> None:
+    """Its gangs fail and queue again in front; its GPUs stay claimed until its orphans are known to be dead (R-70)."""
+    leases = draft.state.nodes[index].leases
+    draft.add(NodeLost(node=index, silent_s=silent_s))
+    for job_id, number, _ in leases:
+        end_attempt(draft, (job_id, number), EndReason.NODE_LOST)
+    for key in sorted({(job_id, number) for job_id, number, _ in leases}):
+        settle(draft, key)
+
+
+def _due(draft: Draft, key: AttemptKey) -> None:
+    """The run-time limit less the grace, or the time in which a gang has to start (R-5, R-30)."""
+    attempt = draft.state.attempts.get(key)
+    if attempt is None or attempt.ending is not None:
+        return
+    now, policy = draft.state.meta.at, draft.state.policy
+    job = draft.state.jobs[attempt.job_id]
+    grace_s = min(job.spec.checkpoint.grace_s, policy.grace_s_max)
+    if attempt.limit_at is not None and now >= attempt.limit_at - grace_s * 1000:
+        end_attempt(draft, key, EndReason.TIMED_OUT)
+    elif RankPhase.GRANTED in attempt.phases and now >= attempt.granted_at + policy.start_timeout_s * 1000:
+        end_attempt(draft, key, EndReason.START_TIMEOUT)

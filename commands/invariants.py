@@ -1,0 +1,97 @@
+"""What must hold of every state (DESIGN 2). `check_touched` runs before every claim; `check_all` in tests and verify.
+
+Both raise InvariantBroken, which names the invariant: an assertion that stays on.
+"""
+
+from collections import defaultdict
+
+from commands.entities import Attempt, Node, NodeState
+from commands.state import Change, State
+from events.job import ENDS, JobState
+
+
+class InvariantBroken(AssertionError):
+    """The facts on trial would make a state that must not be. Definite: the input is refused (P-7)."""
+
+
+def check_touched(state: State, changes: list[Change]) -> None:
+    """I-1, I-11 on what a decision changed; costs what it touched."""
+    for change in changes:
+        if change.table == "nodes" and change.new is not None:
+            _check_node(state, change.new)
+        elif change.table == "attempts" and change.new is not None:
+            _check_attempt(state, change.new)
+        elif change.table == "usage" and change.new.charged < 0:
+            raise InvariantBroken(f"I-11: {change.key} is charged {change.new.charged}")
+        elif change.table == "jobs" and change.new is not None and change.old is not None:
+            _check_end_once(change)
+
+
+def check_all(state: State) -> None:
+    """Everything, recomputed from the attempts: sum of live leases = ledger = node view (I-11)."""
+    used: dict[int, int] = defaultdict(int)
+    leases: dict[int, set[tuple[str, int, int]]] = defaultdict(set)
+    charged: dict[tuple[str, str], int] = defaultdict(int)
+    for attempt in state.attempts.rows.values():
+        _check_attempt(state, attempt)
+        charged[attempt.team, attempt.gpu_type] += attempt.charged
+        for rank, (index, mask) in enumerate(attempt.ranks):
+            if not attempt.live(rank):
+                continue
+            if used[index] & mask:
+                raise InvariantBroken(f"I-1: gpus {used[index] & mask:#x} of node {index} are in two leases")
+            used[index] |= mask
+            leases[index].add((attempt.job_id, attempt.number, rank))
+    for node in state.nodes.rows.values():
+        if node.used != used[node.index] or set(node.leases) != leases[node.index]:
+            raise InvariantBroken(f"I-11: node {node.id} shows {node.used:#x}, leases say {used[node.index]:#x}")
+    for key, usage in state.usage.rows.items():
+        if usage.charged != charged[key]:
+            raise InvariantBroken(f"I-11: {key} is charged {usage.charged}, leases say {charged[key]}")
+    if missing := {key for key, gpus in charged.items() if gpus and key not in state.usage}:
+        raise InvariantBroken(f"I-11: no ledger line for {sorted(missing)}")
+    _check_queues(state)
+
+
+def _check_node(state: State, node: Node) -> None:
+    if node.used & ~node.all_gpus:
+        raise InvariantBroken(f"I-11: node {node.id} shows gpus that it has not")
+    total = 0
+    for job_id, number, rank in node.leases:
+        attempt = state.attempts.get((job_id, number))
+        if attempt is None or not attempt.live(rank) or attempt.ranks[rank][0] != node.index:
+            raise InvariantBroken(f"I-11: node {node.id} shows the lease {job_id}.{number}.{rank}, which is not live")
+        mask = attempt.ranks[rank][1]
+        if total & mask:
+            raise InvariantBroken(f"I-1: gpus {total & mask:#x} of node {node.id} are in two leases")
+        total |= mask
+    if total != node.used:
+        raise InvariantBroken(f"I-11: node {node.id} shows {node.used:#x}, its leases say {total:#x}")
+
+
+def _check_attempt(state: State, attempt: Attempt) -> None:
+    charged = sum(
+        mask.bit_count()
+        for rank, (index, mask) in enumerate(attempt.ranks)
+        if attempt.live(rank) and state.nodes[index].state is not NodeState.LOST
+    )
+    if attempt.charged != charged:
+        raise InvariantBroken(f"I-11: attempt {attempt.key} is charged {attempt.charged}, leases say {charged}")
+    if attempt.job_id not in state.jobs:
+        raise InvariantBroken(f"I-11: attempt {attempt.key} of a job that is gone")
+
+
+def _check_end_once(change: Change) -> None:
+    if change.old.state in ENDS and change.new.state is not change.old.state:
+        raise InvariantBroken(f"R-3: {change.key} ended {change.old.state}, now {change.new.state}")
+
+
+def _check_queues(state: State) -> None:
+    queued: dict[str, int] = defaultdict(int)
+    for job in state.jobs.rows.values():
+        queued[job.spec.team] += job.state is JobState.QUEUED
+        if job.state in (JobState.STARTING, JobState.RUNNING) and (job.id, job.attempt) not in state.attempts:
+            raise InvariantBroken(f"R-3: {job.id} is {job.state} without an attempt")
+    for team in state.teams.rows.values():
+        if team.queued != queued[team.id]:
+            raise InvariantBroken(f"R-13: team {team.id} shows {team.queued} queued, jobs say {queued[team.id]}")

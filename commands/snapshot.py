@@ -1,0 +1,117 @@
+"""The state as bytes and back (P-10), and its digest. Rows in the order of their keys: equal states, equal bytes.
+
+The fingerprint is of the schema of the state, not of the source: a snapshot of another schema is not used.
+"""
+
+import hashlib
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter
+
+from commands.entities import Attempt, Ended, Job, KeyUse, Meta, Node, Quota, Team, Usage
+from commands.policy import Policy
+from commands.state import State
+from events.ids import ClusterId
+
+RULES_VERSION = 1
+"""Version of the decision rules: raised with every change that could decide an input otherwise (R-90, P-23)."""
+
+ROWS: dict[str, type] = {
+    "meta": Meta,
+    "policies": Policy,
+    "jobs": Job,
+    "attempts": Attempt,
+    "nodes": Node,
+    "quotas": Quota,
+    "teams": Team,
+    "usage": Usage,
+    "keys": KeyUse,
+    "ended": Ended,
+}
+"""Tables that a snapshot holds; node_index and uuids follow from nodes."""
+
+
+def dump(state: State) -> bytes:
+    """The state as JSON. Only between decisions: raises AssertionError while one is on trial."""
+    assert state.clean(), "a decision is on trial"
+    tables = {name: [_plain(table.rows[key]) for key in sorted(table.rows)] for name, table in _kept(state)}
+    return orjson.dumps({"cluster": state.cluster, "tables": tables}, option=orjson.OPT_SORT_KEYS)
+
+
+def load(raw: bytes) -> State:
+    """The state in `raw`. Raises ValueError where it does not fit the schema."""
+    stored = orjson.loads(raw)
+    state = State(ClusterId(stored["cluster"]))
+    for name, table in _kept(state):
+        for row in _rows(name).validate_python(stored["tables"][name]):
+            table.rows[_key(name, row)] = row
+    for node in state.nodes.rows.values():
+        state.node_index.rows[node.id] = node.index
+        for gpu in node.gpus:
+            state.uuids.rows[gpu.uuid] = node.index
+    return state
+
+
+def digest(state: State) -> str:
+    """SHA-256 of the dump: equal for equal states, whichever way they came about."""
+    return hashlib.sha256(dump(state)).hexdigest()
+
+
+def fingerprint() -> str:
+    """Of the schema: names and types of every field of every row, and the version of the rules."""
+    lines = [f"rules {RULES_VERSION}"]
+    for name, row in sorted(ROWS.items()):
+        if is_dataclass(row):
+            lines += [f"{name}.{field.name}: {field.type}" for field in fields(row)]
+        else:
+            lines += [f"{name}.{key}: {info.annotation}" for key, info in Policy.model_fields.items()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _kept(state: State) -> list[tuple[str, Any]]:
+    return [(name, table) for name, table in sorted(state.tables.items()) if name in ROWS]
+
+
+def _plain(row: Any) -> Any:
+    if isinstance(row, Policy):
+        return row.model_dump(mode="json")
+    if isinstance(row, Attempt):
+        return {**{field.name: getattr(row, field.name) for field in fields(row)}, "phases": row.phases.hex()}
+    return row
+
+
+def _key(name: str, row: Any) -> Any:
+    match name:
+        case "meta" | "policies":
+            return ""
+        case "attempts":
+            return row.key
+        case "nodes":
+            return row.index
+        case "quotas" | "usage":
+            return (row.team, row.gpu_type)
+        case "keys":
+            return row.key
+        case _:
+            return row.id
+
+
+@cache
+def _rows(name: str) -> TypeAdapter[Any]:
+    adapter: TypeAdapter[Any] = TypeAdapter(list[ROWS[name]])  # type: ignore[misc]
+    if name != "attempts":
+        return adapter
+    return _AttemptRows()  # type: ignore[return-value]
+
+
+class _AttemptRows:
+    """Attempts have their phases as hex in JSON."""
+
+    def __init__(self) -> None:
+        self._adapter: TypeAdapter[list[Attempt]] = TypeAdapter(list[Attempt])
+
+    def validate_python(self, stored: list[dict[str, Any]]) -> list[Attempt]:
+        return self._adapter.validate_python([{**row, "phases": bytes.fromhex(row["phases"])} for row in stored])
