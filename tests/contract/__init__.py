@@ -1,0 +1,1 @@
+"""What every adapter of a port promises, checked on real servers."""
