@@ -5,21 +5,25 @@ A placement that the newest state does not allow any more is left out, with its 
 
 from commands.decide.attempts import Draft
 from commands.entities import Job, NodeState
-from commands.plan import Placement
+from commands.plan import Placement, Plan
 from commands.shape import takes_whole_nodes
 from commands.state import State
 from events.gang import GangAllocated
 from events.ids import GpuMask, Instant
-from events.job import JobState
+from events.job import JobHeld, JobState
+from events.leadership import InputRefused
 
 
-def apply(draft: Draft, placements: tuple[Placement, ...]) -> list[tuple[Placement, str]]:
+def apply(draft: Draft, plan: Plan) -> list[tuple[Placement, str]]:
     """Facts for the placements that hold, added to `draft`; the others with why they do not."""
+    for job_id, why in plan.poisoned:
+        draft.add(InputRefused(input=job_id, why=why[:300]))
+        draft.add(JobHeld(job_id=job_id))
     stale: list[tuple[Placement, str]] = []
-    for placement in placements:
-        why = objection(draft.state, placement)
-        if why is not None:
-            stale.append((placement, why))
+    for placement in plan.placements:
+        objected = objection(draft.state, placement)
+        if objected is not None:
+            stale.append((placement, objected))
             continue
         draft.add(_allocated(draft.state, placement))
     return stale

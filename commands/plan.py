@@ -16,8 +16,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one cycle found, made at commit `n`. `tries`: shapes that were tried and did not fit."""
+    """What one cycle found, made at commit `n`. `tries`: shapes that were tried and did not fit.
+
+    `poisoned`: jobs on which planning failed by our own fault, and how: they are held (P-7).
+    """
 
     n: int
     placements: tuple[Placement, ...] = ()
+    poisoned: tuple[tuple[JobId, str], ...] = ()
     tries: int = 0

@@ -100,18 +100,20 @@ def _key(name: str, row: Any) -> Any:
 
 
 @cache
-def _rows(name: str) -> TypeAdapter[Any]:
-    adapter: TypeAdapter[Any] = TypeAdapter(list[ROWS[name]])  # type: ignore[misc]
-    if name != "attempts":
-        return adapter
-    return _AttemptRows()  # type: ignore[return-value]
+def _rows(name: str) -> "_Rows":
+    return _Rows(ROWS[name])
 
 
-class _AttemptRows:
-    """Attempts have their phases as hex in JSON."""
+class _Rows:
+    """Reads the rows of one table; attempts have their phases as hex in JSON."""
 
-    def __init__(self) -> None:
-        self._adapter: TypeAdapter[list[Attempt]] = TypeAdapter(list[Attempt])
+    def __init__(self, row: type) -> None:
+        self._row = row
+        listed: Any = list.__class_getitem__(row)
+        self._adapter: TypeAdapter[Any] = TypeAdapter(listed)
 
-    def validate_python(self, stored: list[dict[str, Any]]) -> list[Attempt]:
-        return self._adapter.validate_python([{**row, "phases": bytes.fromhex(row["phases"])} for row in stored])
+    def validate_python(self, stored: list[dict[str, Any]]) -> list[Any]:
+        """The rows, typed. Raises pydantic's ValidationError (a ValueError)."""
+        if self._row is Attempt:
+            stored = [{**row, "phases": bytes.fromhex(row["phases"])} for row in stored]
+        return self._adapter.validate_python(stored)  # type: ignore[no-any-return]

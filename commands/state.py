@@ -50,7 +50,7 @@ class Table(Generic[K, V]):
     def __getitem__(self, key: K) -> V:
         return self.rows[key]
 
-    def __contains__(self, key: K) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self.rows
 
     def __len__(self) -> int:
