@@ -68,8 +68,16 @@ class Leader:
 
     async def lead(self, epoch: int) -> bool:
         """Read to the end, begin a term; whether the filter let it through."""
+        await self.read_up()
+        return await self.begin(epoch)
+
+    async def read_up(self) -> None:
+        """Bring the head to the end of the log."""
         for outcome in await all_outcomes(self.log, self.head):
             self.head = outcome.head
+
+    async def begin(self, epoch: int) -> bool:
+        """Append a term record after the head as it is known."""
         self.leading = await self._append(term_after(self.head, epoch, self.nonce))
         return self.leading
 
