@@ -1,0 +1,99 @@
+"""Questions to read.timeline: a job's timeline, the audit (R-82), the event feed, and the answer to a command."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from projections.database import as_row
+from projections.queries import select
+from projections.rows import TimelineRow
+from projections.where import Page, Where, cut, decode_cursor, page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """All given ones have to hold. `gpu`: a slot, with `node_id`. `from_at` inclusive, `to_at` exclusive (ms)."""
+
+    actor: str | None = None
+    job_id: str | None = None
+    node_id: str | None = None
+    gpu: int | None = None
+    team: str | None = None
+    types: tuple[str, ...] = ()
+    from_at: int | None = None
+    to_at: int | None = None
+
+
+EVERYTHING = AuditFilter()
+
+
+async def audit(
+    db: Any, cluster: str, wanted: AuditFilter, *, cursor: str | None = None, limit: int = 100
+) -> Page[TimelineRow]:
+    """Events, the newest first. Raises BadCursor."""
+    where = _where(cluster, wanted)
+    if cursor is not None:
+        where.add("seq < {}", decode_cursor(cursor))
+    size = cut(limit)
+    return page(await _events(db, where, f"ORDER BY seq DESC LIMIT {size + 1}"), size, "seq")
+
+
+async def events_after(
+    db: Any, cluster: str, after: int, wanted: AuditFilter = EVERYTHING, *, limit: int = 1000
+) -> list[TimelineRow]:
+    """The next events with seq > `after`, in order: the feed. Fewer than `limit`: there are no more now."""
+    where = _where(cluster, wanted)
+    where.add("seq > {}", after)
+    return await _events(db, where, f"ORDER BY seq LIMIT {cut(limit)}")
+
+
+async def job_timeline(
+    db: Any, cluster: str, job_id: str, *, cursor: str | None = None, limit: int = 100
+) -> Page[TimelineRow]:
+    """What happened to a job, from the start. Raises BadCursor."""
+    size = cut(limit)
+    after = 0 if cursor is None else decode_cursor(cursor)
+    where = _where(cluster, AuditFilter(job_id=job_id))
+    where.add("seq > {}", after)
+    return page(await _events(db, where, f"ORDER BY seq LIMIT {size + 1}"), size, "seq")
+
+
+async def answer(db: Any, cluster: str, command_id: str) -> list[TimelineRow]:
+    """The events that answer a command; empty: it was not taken yet, as far as the tables are."""
+    where = Where(cluster)
+    where.add("input_kind = 'command' AND input_id = {}", command_id)
+    return await _events(db, where, "ORDER BY seq")
+
+
+def _where(cluster: str, wanted: AuditFilter) -> Where:
+    where = Where(cluster)
+    for column in ("actor", "job_id", "team"):
+        if (value := getattr(wanted, column)) is not None:
+            where.add(f"{column} = {{}}", value)
+    if wanted.types:
+        where.add("type = ANY({})", list(wanted.types))
+    if wanted.from_at is not None:
+        where.add("at >= {}", wanted.from_at)
+    if wanted.to_at is not None:
+        where.add("at < {}", wanted.to_at)
+    if wanted.node_id is not None:
+        _about_node(where, wanted.node_id, wanted.gpu)
+    return where
+
+
+def _about_node(where: Where, node_id: str, gpu: int | None) -> None:
+    """Events of the node and, since a gang's many nodes are in its leases, the grants that took GPUs of it.
+
+    An event of the whole node concerns each of its GPUs.
+    """
+    node = where.arg(node_id)
+    own, lease = f"node_id = {node}", f"l.node_id = {node}"
+    if gpu is not None:
+        slot = where.arg(gpu)
+        own += f" AND (gpus IS NULL OR {slot} = ANY(gpus))"
+        lease += f" AND {slot} = ANY(l.gpus)"
+    granted = f"SELECT l.granted_seq FROM read.leases l WHERE l.cluster = $1 AND {lease}"
+    where.add(f"({own} OR seq = ANY(ARRAY({granted})))")
+
+
+async def _events(db: Any, where: Where, rest: str) -> list[TimelineRow]:
+    return [as_row(TimelineRow, record) for record in await db.fetch(select(TimelineRow, where, rest), *where.args)]
