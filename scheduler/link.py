@@ -188,6 +188,10 @@ class Gateway(Protocol):
         """Queue a message on the node's session. False where there is none (best effort: the state repeats it)."""
         ...
 
+    def live(self, node: NodeId) -> bool:
+        """Is a registered session of the node connected now? (P-21)"""
+        ...
+
     def drop(self, node: NodeId) -> None:
         """End the node's session; it may register anew."""
         ...

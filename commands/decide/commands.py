@@ -24,22 +24,19 @@ from commands.messages import (
     WipeNode,
 )
 from commands.refusal import Refusal, RefusalCode
-from commands.state import State
 from events.envelope import Event
 from events.leadership import CommandDone, CommandRefused, CommandRepeated
 
 
-def decide_command(state: State, record: CommandRecord) -> tuple[Event, ...]:
-    """The facts that answer a command: at least one. They are folded into `state` as they are found (Draft)."""
-    draft = Draft(state)
-    used = state.keys.get(record.key)
+def decide_command(draft: Draft, record: CommandRecord) -> None:
+    """The facts that answer a command, added to `draft`: at least one (I-7)."""
+    used = draft.state.keys.get(record.key)
     if used is not None:
         draft.add(_repeat(record, used.body, used.job_id, used.seq))
     elif (refusal := _decide(draft, record)) is not None:
         draft.add(refused(refusal))
     elif not draft.events:
         draft.add(CommandDone())
-    return tuple(draft.events)
 
 
 def refused(refusal: Refusal) -> CommandRefused:

@@ -1,0 +1,45 @@
+"""Which claims follow from facts (I-2). Pure."""
+
+from collections.abc import Iterable
+
+from commands.state import State
+from events.envelope import Event
+from events.gang import GangAllocated, LeaseReleased
+from events.ids import LeaseId, lease_id
+from events.task import TaskEnded
+from scheduler.ports import Claim
+
+
+def claims_of(state: State, events: Iterable[Event]) -> list[Claim]:
+    """What must be claimed before the events are appended."""
+    claims: list[Claim] = []
+    for event in events:
+        if isinstance(event, GangAllocated):
+            for rank, (index, mask) in enumerate(event.ranks):
+                claims += _of_mask(state, index, mask, lease_id(event.job_id, event.attempt, rank))
+    return claims
+
+
+def releases_of(events: Iterable[Event]) -> list[LeaseId]:
+    """What may be released once the events are accepted (P-15)."""
+    return [
+        lease_id(event.job_id, event.attempt, event.rank)
+        for event in events
+        if isinstance(event, TaskEnded | LeaseReleased)
+    ]
+
+
+def all_claims(state: State) -> list[Claim]:
+    """Claims of every live lease, those of lost nodes included: what the table must hold."""
+    claims: list[Claim] = []
+    for key in sorted(state.attempts.rows):
+        attempt = state.attempts[key]
+        for rank, (index, mask) in enumerate(attempt.ranks):
+            if attempt.live(rank):
+                claims += _of_mask(state, index, mask, lease_id(*key, rank))
+    return claims
+
+
+def _of_mask(state: State, index: int, mask: int, lease: LeaseId) -> list[Claim]:
+    node_id = state.nodes[index].id  # type: ignore[index]
+    return [Claim(node_id=node_id, gpu=gpu, lease_id=lease) for gpu in range(mask.bit_length()) if mask >> gpu & 1]

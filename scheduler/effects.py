@@ -1,0 +1,128 @@
+"""What is to be told to agents, from durable facts alone (I-8). Pure: messages out, nothing sent.
+
+The same functions serve the moment of a commit, a node that registers, and a heartbeat that lacks something, so that
+an effect can be repeated at any time: the agent runs a task at most once per lease (P-17).
+"""
+
+from collections.abc import Iterable
+from zlib import crc32
+
+from commands.entities import Attempt, Job, Node, RankPhase
+from commands.state import State
+from events.envelope import Event
+from events.gang import GangAllocated, GangEnding
+from events.ids import JobId, NodeId, lease_id
+from events.job import JobExtended, Overlap
+from scheduler.link import ExtendTask, StartTask, StopTask
+
+MASTER_PORT_FIRST, MASTER_PORTS = 20_000, 10_000
+Message = StartTask | StopTask | ExtendTask
+
+
+def of_events(state: State, events: Iterable[Event], heard: dict[int, int]) -> list[tuple[NodeId, Message]]:
+    """Messages that follow from accepted events. `heard`: node index -> number of its last heartbeat (P-18)."""
+    messages: list[tuple[NodeId, Message]] = []
+    for event in events:
+        match event:
+            case GangAllocated() | GangEnding():
+                messages += of_attempt(state, event.job_id, event.attempt, heard)
+            case JobExtended():
+                messages += _extended(state, event.job_id)
+            case _:
+                pass
+    return messages
+
+
+def of_attempt(state: State, job_id: JobId, number: int, heard: dict[int, int]) -> list[tuple[NodeId, Message]]:
+    """What the nodes of an attempt should hear now: start what was granted, stop what is ending."""
+    attempt = state.attempts.get((job_id, number))
+    if attempt is None:
+        return []
+    messages: list[tuple[NodeId, Message]] = []
+    for rank, (index, _) in enumerate(attempt.ranks):
+        message = of_lease(state, attempt, rank, heard.get(index, 0))
+        if message is not None:
+            messages.append((state.nodes[index].id, message))
+    return messages
+
+
+def of_lease(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> Message | None:
+    """Start, stop, or nothing: by where the lease stands."""
+    if not attempt.live(rank):
+        return None
+    if attempt.ending is not None:
+        return StopTask(
+            epoch=state.meta.epoch,
+            grant=attempt.grant,
+            lease_id=lease_id(attempt.job_id, attempt.number, rank),
+            grace_s=attempt.grace_s,
+            reason=attempt.ending,
+        )
+    if attempt.phases[rank] != RankPhase.GRANTED:
+        return None
+    return _start(state, attempt, rank, last_heartbeat)
+
+
+def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> StartTask:
+    job = state.jobs[attempt.job_id]
+    spec = job.spec
+    index, mask = attempt.ranks[rank]
+    node = state.nodes[index]
+    return StartTask(
+        epoch=state.meta.epoch,
+        grant=attempt.grant,
+        last_heartbeat=last_heartbeat,
+        lease_id=lease_id(attempt.job_id, attempt.number, rank),
+        job_id=attempt.job_id,
+        attempt=attempt.number,
+        rank=rank,
+        replicas=spec.replicas,
+        gpus_per_replica=spec.gpus_per_replica,
+        command=spec.command,
+        gpu_uuids=visible_uuids(node, mask),
+        master_addr=state.nodes[attempt.ranks[0][0]].address,
+        master_port=MASTER_PORT_FIRST + crc32(f"{attempt.job_id}.{attempt.number}".encode()) % MASTER_PORTS,
+        limit_s=_left_s(state, attempt),
+        grace_s=_grace_s(state, job),
+        image=spec.image,
+        env=spec.env,
+        secrets=spec.secrets,
+        workdir=spec.workdir,
+        checkpoint_uri=spec.checkpoint.uri,
+        resume_uri=job.checkpoint.uri if job.checkpoint is not None else None,
+        overlap_never=spec.overlap is Overlap.NEVER,
+    )
+
+
+def visible_uuids(node: Node, mask: int) -> tuple[str, ...]:
+    """UUIDs of the GPUs of a mask, in slot order: the lease's own, whole nodes included (P-21)."""
+    return tuple(gpu.uuid for slot, gpu in enumerate(node.gpus) if mask >> slot & 1)
+
+
+def _left_s(state: State, attempt: Attempt) -> int | None:
+    if attempt.limit_at is None:
+        return None
+    return max(1, (attempt.limit_at - state.meta.at) // 1000)
+
+
+def _grace_s(state: State, job: Job) -> int:
+    return min(job.spec.checkpoint.grace_s, state.policy.grace_s_max)
+
+
+def _extended(state: State, job_id: JobId) -> list[tuple[NodeId, Message]]:
+    job = state.jobs.get(job_id)
+    attempt = state.attempts.get((job_id, job.attempt)) if job is not None else None
+    if attempt is None:
+        return []
+    return [
+        (
+            state.nodes[index].id,
+            ExtendTask(
+                epoch=state.meta.epoch,
+                lease_id=lease_id(job_id, attempt.number, rank),
+                limit_s=_left_s(state, attempt),
+            ),
+        )
+        for rank, (index, _) in enumerate(attempt.ranks)
+        if attempt.live(rank)
+    ]

@@ -1,0 +1,68 @@
+"""A copy of the cluster's state that follows the log: what a standby keeps, and what a new leader starts from."""
+
+from commands import snapshot
+from commands.evolve import fold_commit, fold_term
+from commands.state import State
+from events.chain import START, Accepted, ChainBroken, Dropped, Head, admit
+from events.codec import Unreadable
+from events.envelope import Commit, Genesis, Record, Term
+from events.ids import ClusterId
+from events.log import READ_BATCH, EventLog, LogUnusable, follow_accepted, verify_position
+from scheduler.ports import Snapshots
+
+
+class Replica:
+    """State at `head`."""
+
+    def __init__(self, state: State, head: Head) -> None:
+        self.state = state
+        self.head = head
+
+    def fold(self, record: Record, head: Head) -> None:
+        """One accepted record."""
+        match record:
+            case Commit():
+                fold_commit(self.state, record)
+            case Term():
+                fold_term(self.state, record)
+            case Genesis():
+                pass
+        self.state.accept()
+        self.head = head
+
+    async def catch_up(self, log: EventLog) -> None:
+        """Fold to the end of the log as it is now. Raises ChainBroken, Unreadable, LogUnusable."""
+        end = await log.end()
+        while self.head.offset < end:
+            batch = await log.read(self.head.offset, READ_BATCH)
+            if not batch:
+                raise ChainBroken(self.head.offset + 1, "the log ends early")
+            for raw in batch:
+                self._take(admit(self.head, raw.offset, raw.value))
+
+    async def follow(self, log: EventLog) -> None:
+        """Fold for ever."""
+        async for batch in follow_accepted(log, self.head):
+            for outcome in batch:
+                self._take(outcome)
+
+    def _take(self, outcome: Accepted | Dropped) -> None:
+        if isinstance(outcome, Accepted):
+            self.fold(outcome.record(), outcome.head)
+        else:
+            self.head = outcome.head
+
+
+async def restore(cluster: ClusterId, log: EventLog, snapshots: Snapshots) -> Replica:
+    """The state at the end of the log: from the newest snapshot that fits and chains, else from the start (P-10)."""
+    for head, raw in await snapshots.newest(snapshot.fingerprint()):
+        try:
+            await verify_position(log, head)
+            replica = Replica(snapshot.load(raw), head)
+            await replica.catch_up(log)
+            return replica
+        except (LogUnusable, ChainBroken, Unreadable, ValueError):
+            continue
+    replica = Replica(State(cluster), START)
+    await replica.catch_up(log)
+    return replica
