@@ -83,7 +83,7 @@ class Service:
             measures=ports.measures,
         )
         leader = Leader(writer, world)
-        office.progress_at = lambda: leader.progress_at
+        office.progress = leader
         self.leader = leader
         self.leader_address = ports.address
         ports.measures.leads.set(1)
@@ -95,27 +95,29 @@ class Service:
         ports = self._ports
         while True:
             tenure, begun = await self._stand_by(replica)
-            office = Office(tenure=tenure, monotonic=ports.monotonic, renewed_at=begun)
-            office.head = lambda: replica.head
-            started = ports.monotonic()
-            office.progress_at = lambda: started  # noqa: B023
+            office = Office(tenure=tenure, monotonic=ports.monotonic, renewed_at=begun, source=replica)
             ports.keep(office)
             try:
-                writer = await take_over(
-                    cluster=ports.cluster,
-                    replica=replica,
-                    tenure=tenure,
-                    log=ports.log,
-                    commands=ports.commands,
-                    claims=ports.claims,
-                    monotonic=ports.monotonic,
-                    leave=ports.leave,
-                )
+                writer = await self._take_over(replica, tenure)
             except TermLost as lost:
+                office.over = True
                 _log.warning("term lost", epoch=tenure.epoch, why=str(lost))
                 continue
-            office.head = lambda: writer.head
+            office.source = writer
             return office, writer
+
+    async def _take_over(self, replica: Replica, tenure: Tenure) -> Writer:
+        ports = self._ports
+        return await take_over(
+            cluster=ports.cluster,
+            replica=replica,
+            tenure=tenure,
+            log=ports.log,
+            commands=ports.commands,
+            claims=ports.claims,
+            monotonic=ports.monotonic,
+            leave=ports.leave,
+        )
 
     async def _stand_by(self, replica: Replica) -> tuple[Tenure, float]:
         """Fold what comes until the office is ours; with the time before it was asked for."""

@@ -170,6 +170,7 @@ class Writer:
             self._leave(f"append: {error}")
 
     async def _accepted(self, raw: bytes, offset: int) -> Head:
+        outcome: Accepted | Dropped | None
         if offset == self.head.offset + 1:
             outcome = admit(self.head, offset, raw)
         else:
