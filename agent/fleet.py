@@ -19,6 +19,7 @@ from agent.clock import LoopClock
 from agent.grpc_transport import GrpcTransport
 from agent.node import NodeAgent, World
 from agent.ports import Clock, Identity, NoTails
+from agent.processes import boot_id
 from agent.simulated import SimulatedRuntime, VirtualGpus
 from events.ids import BlockId, GpuType, NodeId
 
@@ -163,14 +164,14 @@ class Fleet:
     _failed: asyncio.Future[None] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        ledger = _open_ledger(self.directory, boot_id)
+        boot = boot_id()
+        ledger = _open_ledger(self.directory, boot)
         self._books = FleetBooks(AppendedFile(self.directory / "books.jsonl"))
         self._transport = GrpcTransport(token=self.token, connections=self.connections)
         for number, node in enumerate(self.plan.node_ids()):
             runtime = SimulatedRuntime(node=node, clock=self.clock, ledger=ledger, scale=self.plan.scale)
             gpus = VirtualGpus(node, GpuType(self.plan.gpu_type), self.plan.gpus_per_node, self.plan.gpu_memory_gb)
-            self.members[node] = _Member(number, runtime, gpus, f"{boot_id}/{node}")
+            self.members[node] = _Member(number, runtime, gpus, f"{boot}/{node}")
         for line in ledger.lines():
             if "node" in line and (member := self.members.get(NodeId(line["node"]))):
                 member.runtime.restore(line)
@@ -243,15 +244,15 @@ class Fleet:
             self._failed.set_exception(error)
 
 
-def _open_ledger(directory: Path, boot_id: str) -> AppendedFile:
+def _open_ledger(directory: Path, boot: str) -> AppendedFile:
     """The ledger of this boot. The clock begins anew with each, and with it the tasks: an older ledger is put by."""
     path = directory / "ledger.jsonl"
     if path.exists():
         with open(path, "rb") as file:
             first = file.readline()
-        if orjson.loads(first or b"{}").get("boot") != boot_id:
+        if orjson.loads(first or b"{}").get("boot") != boot:
             path.rename(directory / f"ledger-{path.stat().st_mtime_ns}.jsonl")
     ledger = AppendedFile(path)
     if path.stat().st_size == 0:
-        ledger.append({"boot": boot_id})
+        ledger.append({"boot": boot})
     return ledger

@@ -168,6 +168,11 @@ class GrpcGateway:
             entry.live.end()
         return pushed
 
+    def live(self, node: NodeId) -> bool:
+        """See link.Gateway."""
+        entry = self._nodes.get(node)
+        return entry is not None and entry.live is not None and not entry.live.over.done()
+
     def drop(self, node: NodeId) -> None:
         """See link.Gateway."""
         entry = self._nodes.get(node)
