@@ -1,0 +1,229 @@
+"""What the read models say, in the form in which it goes out. The questions themselves are in projections."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import asyncpg
+import orjson
+
+from api import views
+from api.feed import FeedEvent, Filter
+from api.problems import FieldError, Problem
+from api.times import format_time
+from api.views import Document
+from commands.policy import DEFAULT
+from events.chain import START, Head
+from events.ids import ClusterId, JobId, NodeId, TeamId
+from events.job import CLASS_RANK, JobSpec, JobState
+from projections import audit, queries
+from projections.database import load_head
+from projections.moves import Moves
+from projections.queries import JobFilter
+from projections.where import BadCursor, Page, Where, decode_cursor, encode_cursor
+
+_TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
+
+class Reads:
+    """The read models of one cluster. `pool`: as projections.queries.pool makes it."""
+
+    def __init__(self, pool: Any, moves: Moves, cluster: ClusterId) -> None:
+        self._pool = pool
+        self._moves = moves
+        self._cluster = cluster
+
+    async def head(self) -> Head:
+        """Where the projection stands; START where there is none yet."""
+        async with self._pool.acquire() as connection:
+            try:
+                return await load_head(connection, self._cluster)
+            except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+                return START
+
+    async def require(self, seq: int, wait_s: float) -> None:
+        """Wait until the tables hold `seq`. Raises Problem (504) that names it."""
+        reached = await self._moves.wait_for_seq(self._cluster, seq, wait_s)
+        if reached < seq:
+            detail = f"the read models have got to seq {max(0, reached)}, not yet to {seq}"
+            headers = {"retry-after": "1"}
+            raise Problem("not_yet", detail, min_seq=seq, seq=max(0, reached), headers=headers)
+
+    async def position_of_new(self, spec: JobSpec, seq: int, wait_s: float) -> int | None:
+        """Place in the queue of a job that was submitted at `seq`; None where those ahead cannot be counted yet."""
+        if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
+            return None
+        return 1 + await queries.ahead(self._pool, self._cluster, CLASS_RANK[spec.priority_class], seq)
+
+    async def team_of(self, job_id: str) -> str | None:
+        """The team of a job; None where it is not known."""
+        row = await queries.job(self._pool, self._cluster, job_id)
+        return row.team if row else None
+
+    async def job(self, job_id: JobId) -> Document | None:
+        """One job, with all there is to say."""
+        row = await queries.job(self._pool, self._cluster, job_id)
+        if row is None:
+            return None
+        queued = row.state == JobState.QUEUED and not row.held
+        ahead = await queries.ahead_of(self._pool, self._cluster, job_id) if queued else None
+        attempt = None if queued else await queries.attempt(self._pool, self._cluster, job_id, row.attempt)
+        return views.job_view(row, attempt, ahead)
+
+    async def job_at(self, job_id: JobId, seq: int, wait_s: float) -> Document | None:
+        """One job, as soon as the tables hold `seq`; None where they do not in time."""
+        if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
+            return None
+        return await self.job(job_id)
+
+    async def logged_attempt(self, job_id: JobId, rank: int, number: int | None) -> int | None:
+        """The attempt whose rank has a log: that one, or the newest granted; None where there is none."""
+        granted = await queries.attempts(self._pool, self._cluster, job_id)
+        fitting = [row.attempt for row in granted if rank < row.ranks and number in (None, row.attempt)]
+        return max(fitting, default=None)
+
+    async def why(self, job_id: JobId) -> Document | None:
+        """What a job waits for, as far as the read models know."""
+        row = await queries.job(self._pool, self._cluster, job_id)
+        if row is None:
+            return None
+        ahead = await queries.ahead_of(self._pool, self._cluster, job_id)
+        return views.waiting_view(row, None if row.held else ahead)
+
+    async def attempts(self, job_id: JobId) -> list[Document]:
+        """The attempts of a job, oldest first."""
+        return [views.attempt_view(row) for row in await queries.attempts(self._pool, self._cluster, job_id)]
+
+    async def jobs(self, wanted: JobFilter, cursor: str | None, limit: int) -> Document:
+        """Jobs, newest first."""
+        page = await _paged(queries.jobs(self._pool, self._cluster, wanted, cursor=cursor, limit=limit))
+        return {"jobs": [views.job_view(row, None, None) for row in page.items], "cursor": page.cursor}
+
+    async def queue(self, cursor: str | None, limit: int) -> Document:
+        """The queue in its order, without the held jobs."""
+        try:
+            offset = decode_cursor(cursor) if cursor else 0
+        except BadCursor:
+            raise bad_cursor() from None
+        found = await queries.queue(self._pool, self._cluster, offset=min(offset, 10**9), limit=limit)
+        length = await queries.queue_length(self._pool, self._cluster)
+        more = encode_cursor(offset + limit) if offset + limit < length else None
+        listed = [views.job_view(each.job, None, each.position - 1) for each in found]
+        return {"queue": listed, "length": length, "cursor": more}
+
+    async def checkpoints(self, job_id: JobId) -> list[Document]:
+        """Accepted checkpoints of a job, in the order of their acceptance."""
+        found = await queries.checkpoints(self._pool, self._cluster, job_id)
+        return [
+            {
+                "seq": row.seq,
+                "at": format_time(row.at),
+                "attempt": row.attempt,
+                "sequence": row.sequence,
+                "uri": row.uri,
+                "size_bytes": row.size_bytes,
+                "step": row.step,
+            }
+            for row in found
+        ]
+
+    async def nodes(self, block: str | None, states: tuple[str, ...], cursor: str | None, limit: int) -> Document:
+        """Nodes by id."""
+        found = await queries.nodes(self._pool, self._cluster, block=block, states=states)
+        try:
+            offset = decode_cursor(cursor) if cursor else 0
+        except BadCursor:
+            raise bad_cursor() from None
+        more = encode_cursor(offset + limit) if offset + limit < len(found) else None
+        return {"nodes": [views.node_view(use) for use in found[offset : offset + limit]], "cursor": more}
+
+    async def node(self, node_id: NodeId) -> Document | None:
+        """One node, slot by slot."""
+        use = await queries.node(self._pool, self._cluster, node_id)
+        return {**views.node_view(use), "gpus": views.slots_view(use)} if use else None
+
+    async def quota(self, team: TeamId) -> Document:
+        """Quota and use by GPU type; empty where the team has neither."""
+        return {
+            use.gpu_type: {
+                "guaranteed": use.guaranteed,
+                "borrow_limit": use.borrow_limit,
+                "in_use": use.in_use,
+                "borrowed": use.borrowed,
+            }
+            for use in await queries.quotas(self._pool, self._cluster, team=team)
+        }
+
+    async def cluster(self) -> Document:
+        """Leader, fleet, queue and how far the projection is."""
+        now = await queries.cluster_now(self._pool, self._cluster)
+        fleet = await queries.capacity(self._pool, self._cluster)
+        at = await queries.position(self._pool, self._cluster)
+        return {
+            "cluster": self._cluster,
+            "leader": views.leader_view(now) if now else None,
+            "gpu_types": {each.gpu_type: asdict(each) for each in fleet},
+            "queue_length": await queries.queue_length(self._pool, self._cluster),
+            "seq": at.seq if at else 0,
+            "at": format_time(at.at) if at else None,
+        }
+
+    async def policy(self) -> Document:
+        """The policy in force."""
+        listed = await queries.policies(self._pool, self._cluster, limit=1)
+        if not listed:
+            return {"version": 0, "policy": DEFAULT.model_dump(mode="json"), "changed_at": None, "actor": None}
+        row = listed[0]
+        changed = {"changed_at": format_time(row.at), "seq": row.seq, "actor": row.actor, "reason": row.reason}
+        return {"version": row.version, "policy": row.policy, **changed}
+
+    async def job_events(self, job_id: JobId, cursor: str | None, limit: int) -> Document:
+        """What happened to a job, from the start."""
+        page = await _paged(audit.job_timeline(self._pool, self._cluster, job_id, cursor=cursor, limit=limit))
+        return {"events": [views.event_view(row) for row in page.items], "cursor": page.cursor}
+
+    async def audit(self, wanted: audit.AuditFilter, cursor: str | None, limit: int) -> Document:
+        """Events that meet the conditions, newest first."""
+        page = await _paged(audit.audit(self._pool, self._cluster, wanted, cursor=cursor, limit=limit))
+        return {"events": [views.event_view(row) for row in page.items], "cursor": page.cursor}
+
+    async def events(self, after: int, until: int, wanted: Filter, limit: int) -> Sequence[FeedEvent] | None:
+        """As feed.History.events: place and rows of one snapshot, since a rebuild may be under way."""
+        where = Where(self._cluster)
+        where.add("seq > {} AND seq <= {}", after, until)
+        if wanted.job_id is not None:
+            where.add("job_id = {}", wanted.job_id)
+        if wanted.team is not None:
+            where.add("team = {}", wanted.team)
+        if wanted.types:
+            names = sorted(wanted.types)
+            where.add("(type = ANY({}::text[]) OR split_part(type, '.', 1) || '.*' = ANY({}::text[]))", names, names)
+        query = f"SELECT * FROM read.timeline WHERE {where} ORDER BY seq LIMIT {limit}"
+        try:
+            async with (
+                self._pool.acquire() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                if (await load_head(connection, self._cluster)).seq < until:
+                    return None
+                rows = await connection.fetch(query, *where.args)
+        except _TROUBLE:
+            return None
+        return [
+            FeedEvent(row["seq"], row["type"], row["job_id"], row["team"], orjson.dumps(views.event_document(row)))
+            for row in rows
+        ]
+
+
+async def _paged(asked: Any) -> Page[Any]:
+    try:
+        found: Page[Any] = await asked
+    except BadCursor:
+        raise bad_cursor() from None
+    return found
+
+
+def bad_cursor() -> Problem:
+    """The problem of a cursor that was not given out here."""
+    error = FieldError("cursor", None, "a cursor of an earlier answer", "is not a cursor that was given out")
+    return Problem("invalid", "cursor: is not a cursor that was given out", errors=[error])

@@ -1,0 +1,94 @@
+"""Quotas, queue, cluster and policy."""
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Request
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from api.body import documented, read_object
+from api.problems import FieldError
+from api.reply import reply
+from api.routes.jobs import Cursor, Limit
+from api.schemas import NAME_PATTERN, PolicyIn, QuotaIn
+from api.services import Admin, Fresh, Key, Parts, Person
+from api.texts import form_fault, prose_fault
+from api.validation import field_error, field_name, invalid, read_model
+from commands.messages import QuotaLine, SetPolicy, SetQuota
+from commands.policy import Policy
+from events.ids import GpuType, TeamId
+
+router = APIRouter(tags=["cluster"])
+
+Team = Annotated[str, Path(pattern=NAME_PATTERN)]
+
+
+@router.get("/v1/teams/{team}/quota", dependencies=[Fresh])
+async def quota(parts: Parts, caller: Person, team: Team) -> Response:
+    """Guarantee, borrow limit and use by GPU type; empty for a team that has neither quota nor use."""
+    return reply(await parts.reads.quota(TeamId(team)))
+
+
+@router.put("/v1/teams/{team}/quota", status_code=202, openapi_extra=documented(QuotaIn))
+async def set_quota(request: Request, parts: Parts, caller: Admin, key: Key, team: Team) -> Response:
+    """Set the quota of the named GPU types; the others stay as they are."""
+    wire = read_model(QuotaIn, await read_object(request))
+    lines = wire.__pydantic_extra__
+    faults = [fault for name in lines if (fault := form_fault(field_name(name), name, NAME_PATTERN))]
+    faults += [fault] if (fault := prose_fault("reason", wire.reason)) else []
+    if not lines and wire.classes is None:
+        faults.append(FieldError("", None, "at least one GPU type", "names no GPU type and no classes"))
+    if len(lines) > 100:
+        faults.append(FieldError("", len(lines), "at most 100 GPU types", "names too many GPU types"))
+    if faults:
+        raise invalid(faults)
+    command = SetQuota(
+        team=TeamId(team),
+        lines=tuple(
+            QuotaLine(gpu_type=GpuType(name), guaranteed=line.guaranteed, borrow_limit=line.borrow_limit)
+            for name, line in sorted(lines.items())
+        ),
+        classes=tuple(wire.classes) if wire.classes is not None else None,
+        reason=wire.reason,
+    )
+    outcome = await parts.commands.ask(caller, key, command)
+    return reply({"team": team, **outcome.told()}, 202)
+
+
+@router.get("/v1/queue", dependencies=[Fresh])
+async def queue(parts: Parts, caller: Person, cursor: Cursor = None, limit: Limit = 100) -> Response:
+    """The jobs that wait, in the queue's order; held ones are not in it."""
+    return reply(await parts.reads.queue(cursor, limit))
+
+
+@router.get("/v1/cluster", dependencies=[Fresh])
+async def cluster(parts: Parts, caller: Person) -> Response:
+    """Who leads, what there is, and what is used."""
+    return reply(await parts.reads.cluster())
+
+
+@router.get("/v1/policy", dependencies=[Fresh])
+async def policy(parts: Parts, caller: Person) -> Response:
+    """The policy in force; version 0 is the built-in default."""
+    return reply(await parts.reads.policy())
+
+
+@router.put("/v1/policy", status_code=202, openapi_extra=documented(PolicyIn))
+async def set_policy(request: Request, parts: Parts, caller: Admin, key: Key) -> Response:
+    """Put a new policy in force, as {"policy": {...}, "reason": "..."} or as the bare policy."""
+    body = await read_object(request)
+    wire = read_model(PolicyIn, body if "policy" in body else {"policy": body})
+    if fault := prose_fault("reason", wire.reason):
+        raise invalid([fault])
+    outcome = await parts.commands.ask(caller, key, SetPolicy(policy=_checked(wire.policy), reason=wire.reason))
+    return reply(outcome.told(), 202)
+
+
+def _checked(policy: dict[str, Any]) -> dict[str, Any]:
+    """The whole policy, defaults filled in. Raises Problem."""
+    try:
+        made = Policy.model_validate_json(orjson.dumps(policy), strict=True)
+    except ValidationError as error:
+        raise invalid([field_error(detail) for detail in error.errors(include_url=False)]) from None
+    return made.model_dump(mode="json")

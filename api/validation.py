@@ -1,0 +1,99 @@
+"""Bodies into models: every fault as a FieldError, in the client's own notation, with the rule that it broke."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from api.problems import FieldError, Problem, shown
+from api.schemas import FORMS
+
+Model = TypeVar("Model", bound=BaseModel)
+ERRORS_MAX = 50
+_PRINTABLE_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}$")
+_PRIVATE = ("env", "secrets")
+"""Maps whose values are never echoed."""
+
+
+def read_model(model: type[Model], body: dict[str, Any]) -> Model:
+    """The body as a model. Raises Problem with all its faults."""
+    made, errors = try_model(model, body)
+    if made is None or errors:
+        raise invalid(errors)
+    return made
+
+
+def try_model(model: type[Model], body: Any) -> tuple[Model | None, list[FieldError]]:
+    """The body as a model, or its faults."""
+    try:
+        return model.model_validate(body), []
+    except ValidationError as error:
+        return None, [field_error(detail) for detail in error.errors(include_url=False)]
+
+
+def invalid(errors: Sequence[FieldError]) -> Problem:
+    """The problem for fields that are not valid; the first of them is told in the detail."""
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    detail = f"{first.field or 'body'}: {first.message}{more}"
+    return Problem("invalid", detail, errors=errors[:ERRORS_MAX])
+
+
+def path(loc: Iterable[int | str]) -> str:
+    """("topology", "max_blocks") -> topology.max_blocks; ("command", 3) -> command[3]. Odd names are not echoed."""
+    text = ""
+    for step in loc:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step != "[key]":
+            text += ("." if text else "") + field_name(step)
+    return text
+
+
+def field_name(name: str) -> str:
+    """A client's name for a member, where it is fit to be shown."""
+    known = _PRINTABLE_NAME.match(name) and shown(name) == name
+    return name if known else "(a name that is not shown)"
+
+
+def field_error(detail: ErrorDetails) -> FieldError:
+    """One fault that pydantic found, in our words."""
+    kind, context, loc = detail["type"], detail.get("ctx", {}), detail["loc"]
+    limit, message = _rule(kind, context, detail["msg"])
+    hidden = kind in ("missing", "extra_forbidden") or (len(loc) > 1 and loc[0] in _PRIVATE)
+    return FieldError(path(loc), None if hidden else shown(detail["input"]), limit, message)
+
+
+def _rule(kind: str, context: dict[str, Any], words: str) -> tuple[str, str]:
+    """(limit, message) of a kind of fault."""
+    match kind:
+        case "missing":
+            return "required", "is required"
+        case "extra_forbidden":
+            return "no unknown fields", "is not a field here"
+        case "greater_than_equal" | "less_than_equal":
+            bound = context.get("ge", context.get("le"))
+            side = "at least" if "ge" in context else "at most"
+            return f"{side} {bound}", f"has to be {side} {bound}"
+        case "string_too_long" | "too_long":
+            return f"at most {context['max_length']}", f"is too long: at most {context['max_length']}"
+        case "string_too_short" | "too_short":
+            return f"at least {context['min_length']}", f"is too short: at least {context['min_length']}"
+        case "string_pattern_mismatch":
+            form = FORMS.get(context["pattern"], str(context["pattern"]))
+            return form, f"has to be {form}" if context["pattern"] in FORMS else f"does not match {form}"
+        case "enum" | "literal_error":
+            return str(context["expected"]), "has to be one of " + str(context["expected"])
+        case "int_type" | "int_from_float" | "int_parsing" | "int_parsing_size":
+            return "an integer", "has to be an integer"
+        case "bool_type" | "bool_parsing":
+            return "true or false", "has to be true or false"
+        case "string_type" | "string_unicode":
+            return "a string", "has to be a string"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "an object", "has to be an object"
+        case "list_type" | "tuple_type":
+            return "an array", "has to be an array"
+    return kind, words[:200]

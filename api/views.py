@@ -1,0 +1,213 @@
+"""Rows of the read models as the documents that go out: API.md's names, RFC 3339 times, durations with a unit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from api.times import format_duration, format_time
+from events.job import ENDS, CheckpointPlan, JobState
+from projections.queries import NodeUse
+from projections.rows import AttemptRow, ClusterRow, JobRow, TimelineRow
+
+Document = dict[str, Any]
+
+_SPEC_PLAIN = (
+    *("image", "command", "env", "secrets", "replicas", "gpus_per_replica", "gpu_memory_gb_min", "topology"),
+    *("elastic", "data", "workdir", "interactive", "overlap", "retries", "depends_on"),
+)
+_EVENT_COLUMNS = (
+    *("seq", "n", "at", "cluster", "type", "v", "job_id", "team", "actor", "cause"),
+    *("input_kind", "input_id", "body"),
+)
+
+
+def spec_view(spec: Mapping[str, Any]) -> Document:
+    """A stored spec in the wire form in which it was submitted."""
+    plan = spec["checkpoint"]
+    array = spec.get("array")
+    return {
+        **{name: spec.get(name) for name in _SPEC_PLAIN},
+        "max_runtime": runtime(spec["max_runtime_s"]),
+        "checkpoint": {
+            "preemptible": plan["preemptible"],
+            "grace_seconds": plan.get("grace_s", CheckpointPlan().grace_s),
+            "interval": format_duration(plan["interval_s"]),
+            "uri": plan["uri"],
+        },
+        "deadline": format_time(spec.get("deadline_at")),
+        "array": array_view(array) if array else None,
+    }
+
+
+def array_view(array: Mapping[str, Any]) -> str:
+    """ "0-999%16"."""
+    return f"{array['first']}-{array['last']}" + (f"%{array['throttle']}" if array["throttle"] else "")
+
+
+def runtime(seconds: int | None) -> str:
+    """max_runtime as clients write it."""
+    return "unlimited" if seconds is None else format_duration(seconds)
+
+
+def job_view(row: JobRow, attempt: AttemptRow | None, ahead: int | None) -> Document:
+    """A job. `attempt`: its current one, where it is asked for; `ahead`: jobs before it, where it queues."""
+    return {
+        "job_id": row.job_id,
+        "cluster": row.cluster,
+        "team": row.team,
+        "principal": row.principal,
+        "name": row.name,
+        "labels": row.labels,
+        "state": row.state,
+        "held": row.held,
+        "priority_class": row.priority_class,
+        "gpu_type": row.gpu_type,
+        "gpus": row.gpus,
+        "max_runtime": runtime(row.max_runtime_s),
+        "attempt": row.attempt,
+        "queue_position": None if ahead is None else ahead + 1,
+        "estimated_start": None,
+        "submitted_at": format_time(row.submitted_at),
+        "queued_at": format_time(row.queued_at),
+        "granted_at": format_time(row.granted_at),
+        "started_at": format_time(row.started_at),
+        "limit_at": format_time(row.limit_at),
+        "ended_at": format_time(row.ended_at),
+        "end_reason": row.end_reason,
+        "exit_code": row.exit_code,
+        "preemptions": row.preemptions,
+        "faults": row.faults,
+        "retried": row.retried,
+        "last_checkpoint": row.checkpoint_uri,
+        "checkpoint_step": row.checkpoint_step,
+        "allocation": _allocation(row, attempt),
+        "waiting": waiting_view(row, ahead) if row.state == JobState.QUEUED else None,
+        "rejection": rejection_view(row),
+        "spec": spec_view(row.spec),
+        "seq": row.submit_seq,
+        "changed_seq": row.changed_seq,
+    }
+
+
+def rejection_view(row: JobRow) -> Document | None:
+    """Why a job was rejected; None where it was not."""
+    if row.rejected_code is None:
+        return None
+    return {
+        "code": row.rejected_code,
+        "field": row.rejected_field,
+        "value": row.rejected_value,
+        "limit": row.rejected_limit,
+    }
+
+
+def _allocation(row: JobRow, attempt: AttemptRow | None) -> Document | None:
+    if attempt is None or row.state in ENDS or row.state == JobState.QUEUED:
+        return None
+    return {
+        "attempt": attempt.attempt,
+        "nodes": attempt.nodes,
+        "blocks": attempt.blocks,
+        "gpus": attempt.gpus,
+        "fallback": attempt.fallback,
+    }
+
+
+def waiting_view(row: JobRow, ahead: int | None) -> Document:
+    """What is known of why a job waits."""
+    reasons: list[Document] = []
+    if row.state == JobState.QUEUED:
+        if row.held:
+            reasons.append({"code": "held"})
+        if depends_on := row.spec.get("depends_on"):
+            reasons.append({"code": "dependencies", "jobs": [each["job"] for each in depends_on]})
+        if row.not_before_at is not None:
+            reasons.append({"code": "backoff", "until": format_time(row.not_before_at)})
+        if ahead is not None:
+            reasons.append({"code": "queued", "ahead": ahead})
+    return {
+        "job_id": row.job_id,
+        "state": row.state,
+        "since": format_time(row.queued_at),
+        "queue_reason": row.queue_reason,
+        "reasons": reasons,
+    }
+
+
+def attempt_view(row: AttemptRow) -> Document:
+    """One attempt."""
+    times = ("queued_at", "granted_at", "limit_at", "running_at", "ending_at", "released_at")
+    plain = ("attempt", "ranks", "gpus", "nodes", "blocks", "fallback", "ending_reason", "exit_code", "failed_rank")
+    return {name: getattr(row, name) for name in plain} | {name: format_time(getattr(row, name)) for name in times}
+
+
+def node_view(use: NodeUse) -> Document:
+    """A node and how much of it is used."""
+    row = use.node
+    return {
+        "node_id": row.node_id,
+        "address": row.address,
+        "block": row.block,
+        "rack": row.rack,
+        "gpu_type": row.gpu_type,
+        "gpu_memory_gb": row.gpu_memory_gb,
+        "gpu_count": row.gpu_count,
+        "gpus_used": len(use.held),
+        "gpus_faulted": len(row.faults),
+        "state": row.state,
+        "silent_s": row.silent_s,
+        "drained": row.drained,
+        "drain_reason": row.drain_reason,
+        "generation": row.generation,
+        "jobs": sorted({job_id for job_id, _, _ in use.held.values()}),
+        "registered_at": format_time(row.registered_at),
+        "state_changed_at": format_time(row.state_changed_at),
+        "changed_seq": row.changed_seq,
+    }
+
+
+def slots_view(use: NodeUse) -> list[Document]:
+    """The GPUs of a node, slot by slot: what each is, its fault, and who holds it."""
+    slots = []
+    for slot, gpu in enumerate(use.node.gpus):
+        held = use.held.get(slot)
+        lease = {"job_id": held[0], "attempt": held[1], "rank": held[2]} if held else None
+        fault = use.node.faults.get(str(slot))
+        slots.append({"slot": slot, "uuid": gpu["uuid"], "island": gpu["island"], "fault": fault, "lease": lease})
+    return slots
+
+
+def leader_view(row: ClusterRow) -> Document:
+    """Who leads, and what holds for the whole cluster."""
+    return {
+        "epoch": row.epoch,
+        "holder": row.holder,
+        "elected_at": format_time(row.elected_at),
+        "policy_version": row.policy_version,
+        "silence": row.silence,
+        "silent": row.silent,
+        "quiet_until": format_time(row.quiet_until_at),
+    }
+
+
+def event_view(row: TimelineRow) -> Document:
+    """An event in the feed's form, with the node and GPUs it is about."""
+    document = event_document({name: getattr(row, name) for name in _EVENT_COLUMNS})
+    return {**document, "attempt": row.attempt, "node_id": row.node_id, "gpus": row.gpus}
+
+
+def event_document(row: Any) -> Document:
+    """A record of read.timeline in the feed's form."""
+    return {
+        "seq": row["seq"],
+        "at": format_time(row["at"]),
+        "n": row["n"],
+        "cluster": row["cluster"],
+        "type": row["type"],
+        "v": row["v"],
+        "job_id": row["job_id"],
+        "team": row["team"],
+        "actor": row["actor"],
+        "cause": row["cause"],
+        "input": {"kind": row["input_kind"], "id": row["input_id"]},
+        "body": row["body"],
+    }
