@@ -139,10 +139,16 @@ class _PostgresLog:
     async def _look(self, after: int) -> Sequence[Raw] | None:
         """What is there after `after`; None: the log does not answer."""
         try:
-            await self._listener.listen(f"log_{self._topic}", self._heard, self._wake_all)
+            await self._listen()
             return await self.read(after, READ_BATCH)
-        except (LogUnavailable, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        except LogUnavailable:
             return None
+
+    async def _listen(self) -> None:
+        try:
+            await self._listener.listen(f"log_{self._topic}", self._heard, self._wake_all)
+        except TROUBLE as error:
+            raise unavailable(error) from error
 
     def _heard(self, cluster: str) -> None:
         if cluster == self.cluster:
@@ -179,7 +185,7 @@ class PostgresEventLog(_PostgresLog):
         refuse_oversize(value)
         try:
             rows = await self._writer.fetch(_APPEND_EVENT, self.cluster, value, expected, timeout_s=timeout_s)
-        except TROUBLE as error:
+        except Exception as error:
             self._dead = True
             raise UnknownOutcome(f"Postgres: {type(error).__name__}: {error}") from error
         except BaseException:  # cancelled in the middle: the outcome is as unknown
@@ -200,7 +206,7 @@ class PostgresCommandLog(_PostgresLog):
         refuse_oversize(value)
         try:
             rows = await self._writer.fetch(_APPEND_COMMAND, self.cluster, value, timeout_s=timeout_s)
-        except TROUBLE as error:
+        except Exception as error:
             raise UnknownOutcome(f"Postgres: {type(error).__name__}: {error}") from error
         if not rows:
             raise AppendRefused(f"there is no commands log of {self.cluster}")

@@ -4,6 +4,7 @@ Connections are direct, never through a pooler: what the session sets here must 
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from importlib import resources
 
@@ -14,6 +15,8 @@ from events.log import LogUnavailable
 STATEMENT_TIMEOUT_MS = 2000
 CONNECT_TIMEOUT_S = 5.0
 MIGRATION_TIMEOUT_MS = 60_000
+KEEPALIVE = 3
+"""Seconds of silence before a probe, seconds between probes, and how many of them."""
 _MIGRATION_LOCK = 0x5167_6E61_6C62_6F78
 _MIGRATIONS = ("log_0001.sql",)
 
@@ -94,13 +97,28 @@ class Line:
                 "default_transaction_isolation": "read committed",
                 "jit": "off",
             }
-            self._connection = await asyncpg.connect(
-                self._dsn, timeout=CONNECT_TIMEOUT_S, command_timeout=None, server_settings=settings
-            )
+            self._connection = await asyncpg.connect(self._dsn, timeout=CONNECT_TIMEOUT_S, server_settings=settings)
+            _notice_silence(self._connection)
         return self._connection
 
 
-TROUBLE: tuple[type[Exception], ...] = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+def _notice_silence(connection: Connection) -> None:
+    """Have the kernel end a connection whose other end is gone without a word: a listener sends nothing itself."""
+    found = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+    if found is not None and found.family != socket.AF_UNIX:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+            found.setsockopt(socket.IPPROTO_TCP, option, KEEPALIVE)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, KEEPALIVE * KEEPALIVE * 1000)
+
+
+TROUBLE: tuple[type[Exception], ...] = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a statement on a connection that the dying server has just said goodbye on
+    OSError,
+    TimeoutError,
+)
 """What a statement may fail with."""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from events.chain import Dropped, DropReason
-from events.log import EventLog
+from events.log import EventLog, UnknownOutcome
 from tests.contract.places import KafkaPlace, Opened
 from tests.contract.records import Leader, accepted_offsets, all_outcomes, held, put
 from tests.servers.kafka import KafkaBroker
@@ -114,6 +114,30 @@ async def test_a_dead_writers_record_lands_after_the_term_and_counts_for_nobody(
     assert last.head.nonce == successor.nonce
     assert await successor.commit(held("on")) is False, "it did not get the place it expected: it has to read on (P-1)"
     assert await accepted_offsets(log) == await accepted_offsets(await opened.events())
+    await opened.close()
+
+
+async def test_a_writer_that_is_abandoned_sends_nothing_more(own_kafka_broker: KafkaBroker, kafka_prefix: str) -> None:
+    """What waits in its producer is dropped, not flushed (P-9); what is in the socket already may land."""
+    port = int(own_kafka_broker.bootstrap.rpartition(":")[2])
+    opened = Opened(KafkaPlace(own_kafka_broker.bootstrap, kafka_prefix))
+    doomed, other = await opened.events(), await opened.events()
+    await put(doomed, b"connected")
+    own_kafka_broker.pause()
+    idle = requests_waiting(port)
+    sent = asyncio.create_task(doomed.append(b"in the socket", 2))
+    await asyncio.to_thread(until, lambda: requests_waiting(port) > idle)
+    waiting = asyncio.create_task(doomed.append(b"in the producer", 3))
+    await asyncio.sleep(0)
+    await doomed.abandon()
+    outcomes = await asyncio.wait_for(asyncio.gather(sent, waiting, return_exceptions=True), 5)
+    assert [type(outcome) for outcome in outcomes] == [UnknownOutcome, UnknownOutcome]
+    own_kafka_broker.resume()
+    await put(other, b"after")
+    values = [raw.value for raw in await other.read(0, 100)]
+    assert b"in the producer" not in values
+    assert values[0] == b"connected"
+    assert b"after" in values
     await opened.close()
 
 
