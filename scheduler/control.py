@@ -98,7 +98,7 @@ FROM taken LEFT JOIN before ON true
 # The row before the update decides who was suspect; `taking` is read back to see whether one command ended two terms.
 RENEW = """
 UPDATE control.leadership SET expires_at = clock_timestamp() + make_interval(secs => $4), renewals = renewals + 1,
-    head_log_id = $5, head_offset = $6, head_n = $7, head_hash = $8
+    head_log_id = $5, head_offset = $6, head_n = $7, head_hash = $8, restored_by = NULL, restored_reason = NULL
 WHERE cluster = $1 AND epoch = $2 AND nonce = $3 RETURNING 1
 """
 MARK = """
@@ -186,6 +186,7 @@ class PostgresLeadership:
 def _tenure(row: Any) -> Tenure:
     head = (row["head_log_id"], row["head_offset"], row["head_n"], row["head_hash"]) if row["head_log_id"] else None
     suspects, refuse = judge_suspects(row["taking"], row["suspects"])
+    restored = (row["restored_by"], row["restored_reason"] or "") if row["restored_by"] else None
     return Tenure(
         epoch=Epoch(row["epoch"]),
         nonce=Nonce(row["nonce"]),
@@ -194,6 +195,7 @@ def _tenure(row: Any) -> Tenure:
         head=head,
         suspects=suspects,
         refuse=refuse,
+        restored=restored,
     )
 
 

@@ -23,6 +23,7 @@ class Tenure:
     `at`: the database's clock then. `head`: (log id, offset, n, hash) of the newest record that a leader has noted
     as accepted, None for a new cluster. `suspects`: positions (first, last) of commands whose taking may have ended
     the leadership before; `refuse`: position of a command that ended two (P-7).
+    `restored`: (operator, reason) where somebody said that the log was restored on purpose (P-5).
     """
 
     epoch: Epoch
@@ -32,6 +33,7 @@ class Tenure:
     head: tuple[str, int, int, str] | None = None
     suspects: tuple[int, int] | None = None
     refuse: int | None = None
+    restored: tuple[str, str] | None = None
 
 
 class Leadership(Protocol):

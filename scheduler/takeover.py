@@ -40,7 +40,8 @@ async def take_over(
     """A writer whose term is in force. Raises TermLost, LogUnusable (an operator is needed); leaves on the unknown."""
     await replica.catch_up(log)
     await check_noted_head(log, tenure)
-    await check_commands(commands, replica)
+    if tenure.restored is None:
+        await check_commands(commands, replica)
     last_at = replica.head.at
     head = await _begin_term(cluster, replica, tenure, log, leave)
     writer = Writer(
@@ -53,12 +54,17 @@ async def take_over(
         leave=leave,
     )
     await writer.reconcile()
-    await writer.commit(
-        Input(kind="leader", id=f"leader-{tenure.epoch}", body={"holder": tenure.holder, "last_at": last_at}),
-        SCHEDULER,
-        lambda draft: decide_leader(draft, tenure.holder, Instant(last_at)),
-    )
+    await _elect(writer, tenure, Instant(last_at))
     return writer
+
+
+async def _elect(writer: Writer, tenure: Tenure, last_at: Instant) -> None:
+    body = {"holder": tenure.holder, "last_at": last_at, "restored": tenure.restored}
+    await writer.commit(
+        Input(kind="leader", id=f"leader-{tenure.epoch}", body=body),
+        SCHEDULER,
+        lambda draft: decide_leader(draft, tenure.holder, last_at, tenure.restored),
+    )
 
 
 async def _begin_term(cluster: ClusterId, replica: Replica, tenure: Tenure, log: EventLog, leave: Exit) -> Head:

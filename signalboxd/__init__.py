@@ -1,1 +1,1 @@
-"""The program: entry points, wiring, the supervisor and the embedded Postgres. Adapters are chosen here alone."""
+"""The entry points: what is wired to what, which processes run, and the embedded Postgres. The only place for that."""

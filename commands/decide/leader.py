@@ -2,16 +2,21 @@
 
 from commands.decide.attempts import Draft
 from events.ids import Instant
-from events.leadership import ClockGap, LeaderElected
+from events.leadership import ClockGap, LeaderElected, LogRestored
 
 GAP_MS = 10 * 60 * 1000
 QUIET_MS = 2 * 60 * 1000
 
 
-def decide_leader(draft: Draft, holder: str, last_at: Instant) -> None:
-    """The new leader, and a gap in time since the last record: then nothing times out until agents had time (P-11)."""
+def decide_leader(draft: Draft, holder: str, last_at: Instant, restored: tuple[str, str] | None = None) -> None:
+    """The new leader; an operator's word on a restored log (P-5); a gap in time since the last record.
+
+    After a gap nothing times out until agents had time to report (P-11).
+    """
     state = draft.state
     draft.add(LeaderElected(epoch=state.meta.epoch, holder=holder))
+    if restored is not None:
+        draft.add(LogRestored(operator=restored[0], reason=restored[1]))
     gap = state.meta.at - last_at
     if last_at and gap > GAP_MS:
         draft.add(ClockGap(gap_s=gap // 1000, until_at=Instant(state.meta.at + QUIET_MS)))

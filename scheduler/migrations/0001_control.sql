@@ -17,7 +17,9 @@ CREATE TABLE IF NOT EXISTS control.leadership (
     head_n       bigint NOT NULL DEFAULT -1,
     head_hash    text NOT NULL DEFAULT '',
     taking       text NOT NULL DEFAULT '',
-    suspects     text NOT NULL DEFAULT ''
+    suspects     text NOT NULL DEFAULT '',
+    restored_by  text,
+    restored_reason text
 );
 
 -- I-1: a GPU belongs to at most one live lease.
