@@ -1,0 +1,186 @@
+"""Commands about nodes, quotas, the policy and the audit trail: what operators and admins need."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from signalbox.cli import output
+from signalbox.cli.app import Defaulting, Json, app, client
+from signalbox.cli.output import Column
+from signalbox.cli.specfile import read_mapping
+from signalbox.cli.timeline import fields_of
+from signalbox.errors import NoProfile
+from signalbox.times import ago, instant
+
+quota_app = typer.Typer(
+    cls=Defaulting, rich_markup_mode=None, help="A team's quota: quota [TEAM], quota set TEAM TYPE."
+)
+policy_app = typer.Typer(cls=Defaulting, rich_markup_mode=None, help="The policy in force: policy, policy set FILE.")
+app.add_typer(quota_app, name="quota")
+app.add_typer(policy_app, name="policy")
+
+NodeId = Annotated[str, typer.Argument(metavar="NODE", help="A node's id.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it goes into the log.")]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    return f"{str(row.get('state') or '').upper()}{' (drained)' if row.get('drained') else ''}"
+
+
+def _faulted(row: Mapping[str, Any]) -> str:
+    return f"{row['gpus_faulted']} faulted GPUs" if row.get("gpus_faulted") else ""
+
+
+def _remark(row: Mapping[str, Any]) -> str:
+    silent = f"silent for {row['silent_s']} s" if row.get("silent_s") else ""
+    return "; ".join(filter(None, [str(row.get("drain_reason") or ""), silent, _faulted(row)]))
+
+
+NODES = (
+    Column(title="NODE", read=lambda row: row.get("node_id")),
+    Column(title="STATE", read=_state, state=True),
+    Column(title="SINCE", read=lambda row: ago(instant(row.get("state_changed_at"))), drop=3),
+    Column(title="TYPE", read=lambda row: row.get("gpu_type"), drop=2),
+    Column(title="USED", read=lambda row: f"{row.get('gpus_used')}/{row.get('gpu_count')}", right=True),
+    Column(title="BLOCK", read=lambda row: row.get("block"), drop=1),
+    Column(title="RACK", read=lambda row: row.get("rack"), drop=5),
+    Column(title="JOBS", read=lambda row: len(row.get("jobs") or ()), right=True, drop=4),
+    Column(title="REMARK", read=_remark, cut=True),
+)
+QUOTA = (
+    Column(title="TYPE", read=lambda row: row["gpu_type"]),
+    Column(title="GUARANTEED", read=lambda row: row.get("guaranteed"), right=True),
+    Column(title="BORROW LIMIT", read=lambda row: row.get("borrow_limit"), right=True),
+    Column(title="IN USE", read=lambda row: row.get("in_use"), right=True),
+    Column(title="BORROWED", read=lambda row: row.get("borrowed"), right=True),
+)
+AUDIT = (
+    Column(title="WHEN", read=lambda row: ago(instant(row.get("at")))),
+    Column(title="ACTOR", read=lambda row: row.get("actor")),
+    Column(title="EVENT", read=lambda row: row.get("type")),
+    Column(title="JOB", read=lambda row: row.get("job_id"), drop=2),
+    Column(title="NODE", read=lambda row: row.get("node_id"), drop=3),
+    Column(title="", read=fields_of, cut=True),
+)
+
+
+def told(subject: str, answer: Mapping[str, Any], done: str) -> str:
+    """What became of a write: done, or taken down and not yet decided."""
+    return f"{subject} {'not decided yet: there is no leader now' if answer.get('state') == 'SUBMITTED' else done}"
+
+
+@app.command()
+def nodes(
+    block: Annotated[str | None, typer.Option("--block", help="Only of this block.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", "-s", help="Only in these states: up, suspect, lost, removed.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The nodes, with their GPUs and health."""
+    with client() as api:
+        rows = api.nodes(block=block, state=[name.lower() for name in state or ()] or None)
+    output.show(rows, as_json, lambda: output.table(rows, NODES, "No such nodes."))
+
+
+@app.command()
+def drain(
+    node: NodeId,
+    reason: Reason,
+    now: Annotated[bool, typer.Option("--now", help="Stop what runs there, with grace, and queue it again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """(operator) Take a node out of service: no new work for it."""
+    with client() as api:
+        answer = api.drain(node, reason, now)
+    output.show(answer, as_json, lambda: output.line(told(node, answer, "drained")))
+
+
+@app.command()
+def undrain(node: NodeId, as_json: Json = False) -> None:
+    """(operator) Put a node back in service."""
+    with client() as api:
+        answer = api.undrain(node)
+    output.show(answer, as_json, lambda: output.line(told(node, answer, "back in service")))
+
+
+@quota_app.command("show")
+def quota_show(
+    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Default: the profile's team.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What a team is guaranteed, may borrow, and uses, by GPU type."""
+    with client() as api:
+        asked = team or api.profile.team
+        if asked is None:
+            raise NoProfile('Which team? Name one, or put team = "..." in the profile.')
+        answer = api.quota(asked)
+    lines = [{"gpu_type": name, **line} for name, line in answer.items() if isinstance(line, dict)]
+    output.show(answer, as_json, lambda: output.table(lines, QUOTA, f"{asked} has no quota."))
+
+
+@quota_app.command("set")
+def quota_set(
+    team: Annotated[str, typer.Argument(metavar="TEAM")],
+    gpu_type: Annotated[str, typer.Argument(metavar="TYPE", help="A GPU type.")],
+    guaranteed: Annotated[int, typer.Option("--guaranteed", "-g", min=0, help="GPUs that are the team's own.")],
+    borrow_limit: Annotated[int, typer.Option("--borrow-limit", "-b", min=0, help="GPUs beyond it.")] = 0,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it goes into the log.")] = "",
+    as_json: Json = False,
+) -> None:
+    """(admin) Set a team's quota for one GPU type; the others stay."""
+    with client() as api:
+        line = {"guaranteed": guaranteed, "borrow_limit": borrow_limit}
+        answer = api.set_quota(team, {gpu_type: line}, reason=reason)
+    said = f"{team} {gpu_type}: guaranteed {guaranteed}, borrow limit {borrow_limit}:"
+    output.show(answer, as_json, lambda: output.line(told(said, answer, "set")))
+
+
+@policy_app.command("show")
+def policy_show(as_json: Json = False) -> None:
+    """Every parameter of the policy in force."""
+    with client() as api:
+        answer = api.policy()
+    output.show(answer, as_json, lambda: output.pairs(_flat(answer)))
+
+
+def _flat(body: Mapping[str, Any]) -> list[tuple[str, object]]:
+    told: list[tuple[str, object]] = []
+    for name, value in body.items():
+        if isinstance(value, dict):
+            told += [(f"{name}.{inner}", deeper) for inner, deeper in _flat(value)]
+        else:
+            told.append((name, ", ".join(map(str, value)) if isinstance(value, list) else value))
+    return told
+
+
+@policy_app.command("set")
+def policy_set(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON; - is stdin.")], as_json: Json = False
+) -> None:
+    """(admin) Put a policy in force."""
+    body = read_mapping(sys.stdin.read() if str(file) == "-" else file)
+    with client() as api:
+        answer = api.set_policy(body)
+    output.show(answer, as_json, lambda: output.line(told("The policy is", answer, "in force")))
+
+
+@app.command()
+def audit(
+    actor: Annotated[str | None, typer.Option("--actor")] = None,
+    job: Annotated[str | None, typer.Option("--job")] = None,
+    node: Annotated[str | None, typer.Option("--node")] = None,
+    team: Annotated[str | None, typer.Option("--team", "-t")] = None,
+    kind: Annotated[str | None, typer.Option("--type")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1)] = 50,
+    as_json: Json = False,
+) -> None:
+    """(auditor) Who did what to which job, node or team, when and why."""
+    with client() as api:
+        rows = list(api.audit(limit=limit, actor=actor, job=job, node=node, team=team, type=kind))
+    output.show(rows, as_json, lambda: output.table(rows, AUDIT, "Nothing of the kind."))

@@ -1,0 +1,65 @@
+"""Job files: YAML as people mean it. What the API takes as text stays the text that was written: `EPOCHS: 010`, `on`,
+and a date are not read as a number, a truth value and a time. Must not judge a spec; the API does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from signalbox.errors import NoProfile
+from signalbox.profile import Profile
+
+TEXTS = frozenset(
+    {"env", "labels", "secrets", "command", "name", "array", "deadline", "max_runtime", "image", "workdir"}
+)
+"""Fields whose scalars are text, also those inside their mappings and lists."""
+DEFAULTS = ("team", "gpu_type", "max_runtime")
+"""Fields that a profile fills in where a job states nothing."""
+
+
+class BadFile(NoProfile):
+    """The file cannot be read as a job; counts as wrong usage."""
+
+
+def read_mapping(source: Path | str) -> dict[str, Any]:
+    """The mapping in a YAML (or JSON) file, or in a text. Raises BadFile, saying where."""
+    name = str(source) if isinstance(source, Path) else "stdin"
+    try:
+        text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadFile(f"{name} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise BadFile(f"{name} is no YAML: {error}") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise BadFile(f"{name} holds no job: it has to be one mapping of fields to values")
+    for key, value in root.value:
+        if key.value in TEXTS:
+            _as_text(value)
+    try:
+        return dict(yaml.SafeLoader("").construct_document(root))
+    except yaml.YAMLError as error:
+        raise BadFile(f"{name} is no YAML: {error}") from None
+
+
+def with_defaults(spec: dict[str, Any], profile: Profile) -> dict[str, Any]:
+    """The spec with the profile's values for what it does not state."""
+    stated = {name: getattr(profile, name) for name in DEFAULTS if getattr(profile, name)}
+    return {**stated, **spec}
+
+
+def _as_text(node: Any) -> None:
+    """Tag every scalar below as a string; null stays null."""
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag != "tag:yaml.org,2002:null":
+            node.tag = "tag:yaml.org,2002:str"
+    elif isinstance(node, yaml.SequenceNode):
+        for inner in node.value:
+            _as_text(inner)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            _as_text(key)
+            _as_text(value)

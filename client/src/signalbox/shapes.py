@@ -1,0 +1,174 @@
+"""What the API answers, typed where people reach for it; `raw` is always the whole answer, later fields included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from signalbox.times import ago, instant
+
+ENDS = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "REJECTED", "TIMED_OUT"})
+"""States after which a job does not change any more (R-3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """The answer to a submitted job. `key`: the idempotency key it was sent under."""
+
+    id: str
+    state: str
+    seq: int | None
+    queue_position: int | None
+    estimated_start: datetime | None
+    key: str
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any], key: str) -> Submission:
+        """Read the 202 of POST /v1/jobs."""
+        return cls(
+            id=str(body["job_id"]),
+            state=str(body.get("state") or "SUBMITTED"),
+            seq=body.get("seq"),
+            queue_position=body.get("queue_position"),
+            estimated_start=instant(body.get("estimated_start")),
+            key=key,
+            raw=body,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as the read side has it."""
+
+    id: str
+    state: str
+    team: str
+    name: str
+    priority_class: str
+    gpu_type: str
+    replicas: int
+    gpus_per_replica: int
+    attempt: int
+    held: bool
+    preemptions: int
+    nodes: tuple[str, ...]
+    submitted_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    queue_position: int | None
+    estimated_start: datetime | None
+    exit_code: int | None
+    reason: str
+    last_checkpoint: str | None
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs asked for by all replicas."""
+        return self.replicas * self.gpus_per_replica
+
+    @property
+    def ended(self) -> bool:
+        """Whether the state is an end."""
+        return self.state in ENDS
+
+    @property
+    def waiting(self) -> str:
+        """Why it waits, in a line; empty where it does not, or where nothing is known yet."""
+        return "; ".join(reasons(self.raw.get("waiting")))
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any]) -> Job:
+        """Read one job; part of what was submitted lies under `spec`."""
+        told = {**(body.get("spec") or {}), **body}
+        allocation = body.get("allocation") or {}
+        return cls(
+            id=str(told.get("job_id") or ""),
+            state=str(told.get("state") or ""),
+            team=str(told.get("team") or ""),
+            name=str(told.get("name") or ""),
+            priority_class=str(told.get("priority_class") or ""),
+            gpu_type=str(told.get("gpu_type") or ""),
+            replicas=int(told.get("replicas") or 1),
+            gpus_per_replica=int(told.get("gpus_per_replica") or 1),
+            attempt=int(told.get("attempt") or 0),
+            held=bool(told.get("held")),
+            preemptions=int(told.get("preemptions") or 0),
+            nodes=tuple(str(node) for node in allocation.get("nodes") or ()),
+            submitted_at=instant(told.get("submitted_at")),
+            started_at=instant(told.get("started_at")),
+            ended_at=instant(told.get("ended_at")),
+            queue_position=told.get("queue_position"),
+            estimated_start=instant(told.get("estimated_start")),
+            exit_code=told.get("exit_code"),
+            reason=str(told.get("end_reason") or ""),
+            last_checkpoint=told.get("last_checkpoint"),
+            raw=body,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One fact of the feed. `seq` grows, and is the position to go on from."""
+
+    seq: int
+    type: str
+    at: datetime | None
+    job: str | None
+    team: str | None
+    actor: str | None
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any]) -> Event | None:
+        """Read one line of the feed; None where it is none (a sign of life)."""
+        if not isinstance(body.get("seq"), int) or "type" not in body:
+            return None
+        return cls(
+            seq=body["seq"],
+            type=str(body["type"]),
+            at=instant(body.get("at")),
+            job=body.get("job_id"),
+            team=body.get("team"),
+            actor=body.get("actor"),
+            raw=body,
+        )
+
+
+def facts(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of the event itself, without its envelope."""
+    inner = event.get("body")
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def reasons(waiting: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The reasons of a `waiting` object, or of the answer of /why, as sentences: the API's own where it gives them."""
+    listed = (waiting or {}).get("reasons") or ()
+    return tuple(_sentence(entry) for entry in listed if isinstance(entry, Mapping))
+
+
+def _sentence(reason: Mapping[str, Any]) -> str:
+    """A reason for people. What this version does not know is told by its code and figures."""
+    match reason:
+        case {"text": str(text)} | {"message": str(text)}:
+            return text
+        case {"code": "held"}:
+            return "held"
+        case {"code": "queued", "ahead": int(ahead)}:
+            return "first in the queue" if ahead == 0 else f"{ahead} ahead in the queue"
+        case {"code": "dependencies", "jobs": list(jobs)}:
+            return f"after {', '.join(map(str, jobs))}"
+        case {"code": "backoff", "until": until}:
+            return f"tried again {ago(instant(until))}"
+    figures = ", ".join(f"{name}: {value}" for name, value in reason.items() if name != "code")
+    told = str(reason.get("code", "")).replace("_", " ")
+    return f"{told} ({figures})" if figures else told
+
+
+def rows(body: Any, name: str) -> list[dict[str, Any]]:
+    """The rows of a list answer."""
+    found = body.get(name) if isinstance(body, Mapping) else None
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
