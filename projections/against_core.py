@@ -11,6 +11,8 @@ from projections.fold.moment import slots_of
 from projections.rows import AttemptRow, ClusterRow, JobRow, LeaseRow, NodeRow, QuotaRow
 from projections.store import ENDED_STATES, Rows
 
+HAS_ATTEMPT = frozenset({"STARTING", "RUNNING", "PREEMPTING", "CANCELLING"})
+
 Facts = dict[Any, Any]
 """What is known of each thing, in plain values."""
 
@@ -30,11 +32,10 @@ def facts_of_state(state: State) -> Facts:
     meta = state.meta
     facts: Facts = {"cluster": (meta.epoch, meta.policy_version, meta.mass_silence.value, meta.quiet_until_at)}
     for key, job in state.jobs.rows.items():
-        queued = job.state.value == "QUEUED"
         facts["job", key] = {
             "state": job.state.value,
-            # While it waits the core still names the attempt before; the rows name the one it waits for.
-            "attempt": None if queued else job.attempt,
+            # Of a job that waits the core still names the attempt before, the rows the one it waits for.
+            "attempt": job.attempt if job.state in HAS_ATTEMPT else None,
             "held": job.held,
             "front": job.front,
             "class": job.priority_class.value,
@@ -110,7 +111,7 @@ def facts_of_rows(rows: Rows) -> Facts:
 def _job(job: JobRow) -> dict[str, Any]:
     return {
         "state": job.state,
-        "attempt": None if job.state == "QUEUED" else job.attempt,
+        "attempt": job.attempt if job.state in HAS_ATTEMPT else None,
         "held": job.held,
         "front": job.front,
         "class": job.priority_class,

@@ -12,13 +12,13 @@ import orjson
 from projections.rows import Row
 
 INT8_MAX = 2**63 - 1
-_DOUBTFUL = re.compile(rb"\\u0000|[0-9]{19}")
+_LONG = re.compile(rb":[19][0-9]{18}")
 
 
 def to_json(rows: list[Row]) -> bytes:
     """The rows as a JSON array. No NUL, which Postgres has in no text; no figure beyond int8."""
     payload = orjson.dumps(rows)
-    if _DOUBTFUL.search(payload):
+    if b"\\u0000" in payload or _LONG.search(payload):
         return orjson.dumps(_storable(orjson.loads(payload)))
     return payload
 

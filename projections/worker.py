@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from events.chain import Accepted, ChainBroken, Dropped, Head
+from events.chain import Accepted, ChainBroken, Dropped, Head, admit
 from events.codec import Unreadable
 from events.envelope import Record
-from events.log import EventLog, LogUnavailable, LogUnusable, accepted, follow_accepted, verify_position
+from events.log import READ_BATCH, EventLog, LogUnavailable, LogUnusable, follow_accepted, verify_position
 from projections import metrics
 from projections.database import (
     READ_LOCK,
@@ -72,16 +72,19 @@ class Projector:
     async def catch_up(self) -> None:
         """Project up to the end as it is now. Raises as `follow` does."""
         with self._alarm():
-            waiting: list[Outcome] = []
-            events = 0
-            async for outcome in accepted(self.log, self.head):
-                waiting.append(outcome)
-                events += _size(outcome)
-                if events >= EVENTS_MAX:
-                    await self.project(waiting)
-                    waiting, events = [], 0
-            if waiting:
-                await self.project(waiting)
+            last = await self.log.end()
+            while self.head.offset < last:
+                for batch in batches(await self._read()):
+                    await self.project(batch)
+
+    async def _read(self) -> Sequence[Outcome]:
+        head, outcomes = self.head, list[Outcome]()
+        for raw in await self.log.read(head.offset, READ_BATCH):
+            outcomes.append(admit(head, raw.offset, raw.value))
+            head = outcomes[-1].head
+        if not outcomes:
+            raise ChainBroken(head.offset + 1, "the log ends early")
+        return outcomes
 
     async def project(self, outcomes: Sequence[Outcome]) -> None:
         """Fold one batch and store it together with the position. After any error this projector is of no use."""

@@ -135,7 +135,7 @@ class Story:
         await self.commit(registered(index, gpus, **fields))
         return NodeId(f"n-{index}")
 
-    async def job(self, name: str, **spec: Any) -> JobId:
+    async def job(self, name: str, /, **spec: Any) -> JobId:
         """A job is submitted and queued for its first attempt."""
         job_id = JobId(f"j_{name}")
         made = JobSubmitted(job_id=job_id, spec=job_spec(**spec), principal=ADA)
