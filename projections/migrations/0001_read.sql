@@ -116,7 +116,7 @@ COMMENT ON COLUMN read.jobs.granted_at IS 'Grant of attempt `attempt`; started_a
 CREATE INDEX jobs_queue ON read.jobs (cluster, class_rank, front_rank, submit_seq) WHERE state = 'QUEUED' AND NOT held;
 CREATE INDEX jobs_by_submit ON read.jobs (cluster, submit_seq DESC);
 CREATE INDEX jobs_by_team ON read.jobs (cluster, team, submit_seq DESC);
-CREATE INDEX jobs_by_state ON read.jobs (cluster, state, submit_seq DESC);
+CREATE INDEX jobs_by_state ON read.jobs (cluster, state, team, submit_seq DESC);
 CREATE INDEX jobs_by_label ON read.jobs USING gin (labels jsonb_path_ops);
 
 CREATE TABLE read.attempts (
