@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from signalbox import job
 
+from agent.reported import ReportFile
 from tests.servers.waiting import until
 
 
@@ -57,6 +58,18 @@ def test_reports_have_the_agents_form(report: Path, tmp_path: Path) -> None:
         {"checkpoint": {"sequence": 2, "uri": "s3://b/2", "size_bytes": 5, "step": 2}},
         {"finished": True},
     ]
+
+
+def test_the_agent_reads_what_is_reported(report: Path) -> None:
+    """Both sides mean the same form."""
+    job.report_step(7)
+    job.report_checkpoint("s3://b/7", step=7, size_bytes=5)
+    read = ReportFile(report)
+    assert [(c.sequence, c.uri, c.size_bytes, c.step) for c in read.read()] == [(1, "s3://b/7", 5, 7)]
+    assert (read.step, read.finished) == (7, False)
+    job.report_finished()
+    assert read.read() == ()
+    assert read.finished
 
 
 def test_sequences_go_on_above_what_was_there(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
