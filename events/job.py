@@ -208,6 +208,8 @@ class JobQueued:
 
 @event("job.held")
 class JobHeld:
+    """It waits, and is not to be started, until it is released."""
+
     job_id: JobId
 
 
@@ -220,12 +222,16 @@ class JobReleased:
 
 @event("job.priority_changed")
 class JobPriorityChanged:
+    """A waiting job has another class."""
+
     job_id: JobId
     priority_class: PriorityClass
 
 
 @event("job.labels_changed")
 class JobLabelsChanged:
+    """A waiting job has these labels, and no others."""
+
     job_id: JobId
     labels: dict[str, str]
 
@@ -240,6 +246,8 @@ class JobExtended:
 
 @event("job.cancel_requested")
 class JobCancelRequested:
+    """Somebody wants it gone: at once where it waits, else when its tasks are (R-3)."""
+
     job_id: JobId
 
 

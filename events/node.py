@@ -77,6 +77,8 @@ class NodeDrained:
 
 @event("node.undrained")
 class NodeUndrained:
+    """The drain is over: it takes work again."""
+
     node: NodeIndex
 
 
@@ -123,5 +125,7 @@ class GpuFaulted:
 
 @event("gpu.repaired")
 class GpuRepaired:
+    """These GPUs are back in the inventory."""
+
     node: NodeIndex
     mask: GpuMask
