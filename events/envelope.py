@@ -38,7 +38,8 @@ class Term:
 class Input:
     """What a commit answers: `kind` command, reports, tick or leader; `id` unique.
 
-    `position` and `log_id` name the place in the commands log (P-13). `body` is what is needed to decide it again (I-9).
+    `position` and `log_id` name the place in the commands log (P-13). `body` is what is needed to decide it again
+    (I-9).
     """
 
     kind: str
@@ -53,7 +54,8 @@ class Commit:
     """The outcome of one decision. `seq` is that of the first event; the events count on from it.
 
     n and seq are gapless per cluster, `at` never goes back, `prev` is the hash of the record accepted before.
-    `cycle`: number of the planning cycle that made it; `planned_at_n`: the n its plan was made at (P-23).
+    `cycle`: number, within the term, of the planning cycle that made it; `planned_at_n`: the n its plan was made at
+    (P-23). `cause`: in a word what led to it: the command's type, or reports, tick, cycle, leader, conflict.
     """
 
     cluster: ClusterId

@@ -266,7 +266,7 @@ class Leader:
                 _log.warning("placement.stale", job=placement.job_id, why=why)
 
         try:
-            await self.make(made_by, SCHEDULER, decide, planned_at_n=plan.n)
+            await self.make(made_by, SCHEDULER, decide, cycle=self._cycles, planned_at_n=plan.n)
         except TooLarge:
             for half in _halves(plan):
                 await self._apply(half)
@@ -313,12 +313,15 @@ class Leader:
         made_by: Input,
         actor: Principal,
         decide: Callable[[Draft], None],
+        cycle: int | None = None,
         planned_at_n: int | None = None,
         when_tried: Callable[[], Awaitable[None]] | None = None,
     ) -> Made | None:
         """Commit, then feed the indices, then tell the agents. Raises Poison, ClaimsTaken."""
         with self._world.measures.commit_s.time():
-            made = await self._writer.commit(made_by, actor, decide, planned_at_n=planned_at_n, when_tried=when_tried)
+            made = await self._writer.commit(
+                made_by, actor, decide, cycle=cycle, planned_at_n=planned_at_n, when_tried=when_tried
+            )
         self.progress_at = self._world.monotonic()
         if made is None:
             return None

@@ -82,6 +82,7 @@ class Writer:
         actor: Principal,
         decide: Callable[[Draft], None],
         *,
+        cycle: int | None = None,
         planned_at_n: int | None = None,
         when_tried: Callable[[], Awaitable[None]] | None = None,
     ) -> Made | None:
@@ -89,7 +90,7 @@ class Writer:
 
         `when_tried` is awaited between the trial and anything that leaves this process.
         """
-        tried = self._try(made_by, actor, decide, planned_at_n)
+        tried = self._try(made_by, actor, decide, cycle, planned_at_n)
         if when_tried is not None:
             await when_tried()
         if tried is None:
@@ -111,7 +112,12 @@ class Writer:
     # 1. On trial
 
     def _try(
-        self, made_by: Input, actor: Principal, decide: Callable[[Draft], None], planned_at_n: int | None
+        self,
+        made_by: Input,
+        actor: Principal,
+        decide: Callable[[Draft], None],
+        cycle: int | None,
+        planned_at_n: int | None,
     ) -> tuple[Commit, bytes] | None:
         head, at, first = self.head, self.now(), self.state.meta.seq + 1
         try:
@@ -133,7 +139,9 @@ class Writer:
                 prev=head.hash,
                 seq=first,
                 events=tuple(draft.events),
+                cycle=cycle,
                 planned_at_n=planned_at_n,
+                cause=_cause(made_by),
             )
             finish(self.state, made_by, commit.events)
             check_touched(self.state, self.state.touched())
@@ -205,6 +213,12 @@ async def read_through(log: EventLog, head: Head, offset: int) -> Accepted | Dro
             if isinstance(outcome, Accepted):
                 return None  # somebody else's record counts: we do not lead any more
     return None
+
+
+def _cause(made_by: Input) -> str:
+    if made_by.kind == "command" and made_by.body is not None:
+        return str(made_by.body["command"]["type"])
+    return made_by.kind
 
 
 def _encode(commit: Commit) -> bytes:
