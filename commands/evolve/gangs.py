@@ -83,7 +83,8 @@ def ending(state: State, event: GangEnding) -> None:
     )
     job = state.jobs[event.job_id]
     shown = ENDING_STATES.get(event.reason)
-    if shown is not None and job.attempt == event.attempt:
+    runs = job.state in (JobState.STARTING, JobState.RUNNING)
+    if shown is not None and runs and job.attempt == event.attempt:
         put_job(state, replace(job, state=shown))
 
 
