@@ -1,1 +1,1 @@
-""""""
+"""Verify what was recorded, and schedule recorded days again under another policy."""
