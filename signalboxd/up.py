@@ -222,7 +222,7 @@ async def _give_quota(client: httpx.AsyncClient) -> None:
     nodes = (await client.get("/v1/nodes", params={"limit": 1000})).json()["nodes"]
     gpus: dict[str, int] = {}
     for node in nodes:
-        gpus[node["gpu_type"]] = gpus.get(node["gpu_type"], 0) + len(node["gpus"])
+        gpus[node["gpu_type"]] = gpus.get(node["gpu_type"], 0) + node["gpu_count"]
     quota = {kind: {"guaranteed": count, "borrow_limit": 0} for kind, count in sorted(gpus.items())}
     answer = await client.put(f"/v1/teams/{TEAM}/quota", json=quota, headers={"idempotency-key": secrets.token_hex(16)})
     answer.raise_for_status()
