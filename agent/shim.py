@@ -340,6 +340,7 @@ def main(directory: str) -> None:
     """Leave the agent, claim the task, run it."""
     if os.fork() > 0:
         os._exit(0)
+    os.chdir("/")
     try:
         env = json.load(sys.stdin)
     except ValueError:
