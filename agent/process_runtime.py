@@ -22,7 +22,7 @@ import structlog
 from agent.book import LeaseRecord
 from agent.environment import SecretMissing, task_environment
 from agent.journal import replace_file
-from agent.ports import Clock, Observed, Orphan, TaskStart
+from agent.ports import Checkpoint, Clock, Observed, Orphan, TaskStart
 from agent.processes import alive, boot_id, environ_of, marked, send_signal
 from agent.reported import ReportFile
 from agent.shim import link_claim
@@ -41,9 +41,13 @@ KILLED_WITHIN_S = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
     """`margin_s`: by how much the shim waits longer for the limit than the leader, whose StopTask is the rule.
-    `cgroup`: a directory of cgroup v2 that may be written to; None: none."""
+    `saved_s`: what is left of a grace once a checkpoint holds all that the job has reported (C-51).
+    `unkillable_s`: what survives SIGKILL so long is told (C-52). `cgroup`: a directory of cgroup v2 that may be written
+    to; None: none."""
 
     margin_s: float = 5.0
+    saved_s: float = 5.0
+    unkillable_s: float = 10.0
     isolation_s: float = 900.0
     log_bytes_max: int = 64 << 20
     logs_kept_s: float = 7 * 86400.0
@@ -140,7 +144,7 @@ class ProcessRuntime:
             return
         self._tasks[message.lease_id] = _Task(directory, ReportFile(report), since=now, limit_at=task.limit_at)
 
-    def stop(self, lease: LeaseId, grace_s: int) -> None:
+    def stop(self, lease: LeaseId, grace_s: float) -> None:
         """See Runtime."""
         task = self._tasks.get(lease)
         if task is None:
@@ -217,6 +221,7 @@ class ProcessRuntime:
             "margin_s": self.settings.margin_s,
             "isolation_s": self.settings.isolation_s if message.overlap_never else None,
             "renewed": str(self._renewed),
+            "unkillable_s": self.settings.unkillable_s,
             "cgroup": None if cgroup is None else str(cgroup / f"signalbox-{message.lease_id}"),
             "log_bytes_max": self.settings.log_bytes_max,
         }
@@ -278,6 +283,8 @@ class ProcessRuntime:
 
     def _say(self, lease: LeaseId, task: _Task) -> None:
         made = task.report.read()
+        if task.kill_at is not None and any(self._holds_all(task, checkpoint) for checkpoint in made):
+            self.stop(lease, self.settings.saved_s)
         unkillable = bool(task.status.get("unkillable"))
         said = (Phase(task.status.get("state", "starting")), unkillable)
         if said != task.said or made:
@@ -292,6 +299,11 @@ class ProcessRuntime:
                     detail=f"survive SIGKILL: {task.status['unkillable']}" if unkillable else "",
                 )
             )
+
+    def _holds_all(self, task: _Task, checkpoint: Checkpoint) -> bool:
+        """Whether nothing that the job has reported is newer. A checkpoint of an earlier step, whose upload happens to
+        end now, must not cut the last one short."""
+        return checkpoint.step is not None and checkpoint.step >= (task.report.step or 0)
 
     def _end_without_shim(self, lease: LeaseId, task: _Task) -> None:
         """Its shim is gone, or never came: what it left is killed, and only then is the task at an end."""
@@ -308,7 +320,7 @@ class ProcessRuntime:
         end: TaskEnd,
         *,
         task: _Task | None = None,
-        made: tuple[Any, ...] = (),
+        made: tuple[Checkpoint, ...] = (),
         exit_code: int | None = None,
         detail: str = "",
     ) -> None:

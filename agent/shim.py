@@ -27,7 +27,6 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_S = 5.0
 """How long what the task leaves behind may take to end after a SIGTERM."""
-UNKILLABLE_S = 10.0
 _NEVER = float("inf")
 _LATE = b"late"
 
@@ -64,6 +63,7 @@ class Shim:
         self.grace_s = _float(spec["grace_s"])
         self.margin_s = _float(spec["margin_s"])
         self.isolation_s = _optional(spec["isolation_s"])
+        self.unkillable_s = _float(spec["unkillable_s"])
         self.renewed = str(spec["renewed"])
         self.cgroup = str(spec["cgroup"]) if spec["cgroup"] else None
         self.task = 0
@@ -232,7 +232,7 @@ class Shim:
             with contextlib.suppress(OSError):
                 _write(os.path.join(self.cgroup, "cgroup.kill"), "1")
         send_signal(left, signal.SIGKILL)
-        if not self.unkillable and now - self.killing_since > UNKILLABLE_S:
+        if not self.unkillable and now - self.killing_since > self.unkillable_s:
             self.unkillable = True
             self.write_status(unkillable=left)
 

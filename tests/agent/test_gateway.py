@@ -7,8 +7,9 @@ import grpc.aio
 import pytest
 
 from agent.gateway import GrpcGateway
-from agent.grpc_options import CLIENT
-from agent.grpc_transport import GrpcStream, GrpcTransport, TailCall, TailOutcome, ask_tail
+from agent.grpc_options import CLIENT, SERVICE
+from agent.grpc_transport import GrpcStream, GrpcTransport, bearer
+from agent.rpc.signalbox.v1 import scheduler_pb2 as pb
 from events.ids import BlockId, Epoch, GpuType, LeaseId, NodeId
 from events.node import GpuSlot
 from scheduler.link import (
@@ -244,31 +245,42 @@ async def test_a_wrong_token_opens_nothing() -> None:
     await registered(cluster)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{cluster.port}", options=CLIENT) as channel:
         with pytest.raises(grpc.aio.AioRpcError, match="a valid agent token is needed"):
-            await ask_tail(channel, TailCall(lease_id=LeaseId("j.1.0"), url="u", token="t"), "wrong")
+            await ask_tail(channel, "wrong")
     await cluster.transport.close()
     await cluster.gateway.shutdown()
 
 
+async def ask_tail(channel: grpc.aio.Channel, token: str | None = None) -> pb.TailReply:
+    """As an api asks for the log of a lease."""
+    method = channel.unary_unary(
+        f"/{SERVICE}/Tail",
+        request_serializer=pb.TailRequest.SerializeToString,
+        response_deserializer=pb.TailReply.FromString,
+    )
+    request = pb.TailRequest(lease_id="j.1.0", url="http://api/1", token="t", follow=True, from_byte=7)
+    reply: pb.TailReply = await method(request, metadata=bearer(token), timeout=5.0)
+    return reply
+
+
 async def test_an_api_gets_a_log_by_way_of_the_leader(cluster: Cluster) -> None:
     """The api's question becomes a TailLog on the session of the lease's node; each obstacle has its own answer."""
-    call = TailCall(lease_id=LeaseId("j.1.0"), url="http://api/1", token="t", follow=True, from_byte=7)
+    lease = LeaseId("j.1.0")
     async with grpc.aio.insecure_channel(f"127.0.0.1:{cluster.port}", options=CLIENT) as channel:
-        assert await ask_tail(channel, call, None) == (TailOutcome.NOT_LEADER, "leader:1")
+        reply = await ask_tail(channel)
+        assert (reply.outcome, reply.leader) == (pb.TailReply.OUTCOME_NOT_LEADER, "leader:1")
         await cluster.lead()
-        assert await ask_tail(channel, call, None) == (TailOutcome.UNKNOWN_LEASE, None)
-        cluster.places[call.lease_id] = NODE
-        assert await ask_tail(channel, call, None) == (TailOutcome.NO_SESSION, None)
+        assert (await ask_tail(channel)).outcome == pb.TailReply.OUTCOME_UNKNOWN_LEASE
+        cluster.places[lease] = NODE
+        assert (await ask_tail(channel)).outcome == pb.TailReply.OUTCOME_NO_SESSION
         stream = await registered(cluster)
-        assert await ask_tail(channel, call, None) == (TailOutcome.ASKED, None)
-    expected = TailLog(
-        epoch=Epoch(3), lease_id=LeaseId("j.1.0"), url="http://api/1", token="t", follow=True, from_byte=7
-    )
+        assert (await ask_tail(channel)).outcome == pb.TailReply.OUTCOME_ASKED
+    expected = TailLog(epoch=Epoch(3), lease_id=lease, url="http://api/1", token="t", follow=True, from_byte=7)
     assert await received(stream) == expected
 
 
 async def test_a_reconnect_storm_loses_no_stream(cluster: Cluster) -> None:
-    """A thousand agents that dial a new leader in the same instant, each with a connection's share of streams, are all
-    registered by that one dial."""
+    """Three thousand agents that dial a new leader in the same instant, over 300 connections, are all registered by
+    that one dial."""
     await cluster.lead()
 
     def answer(node: NodeId, message: FromAgent) -> None:
@@ -276,11 +288,11 @@ async def test_a_reconnect_storm_loses_no_stream(cluster: Cluster) -> None:
             cluster.gateway.send(node, REGISTERED)
 
     cluster.answer = answer
-    cluster.transport.connections = 50
-    streams = [cluster.dial() for _ in range(1000)]
+    cluster.transport.connections = 300
+    streams = [cluster.dial() for _ in range(3000)]
     for number, stream in enumerate(streams):
         stream.send(register(node=NodeId(f"n-{number}")))
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*[stream.receive() for stream in streams])
-    assert answers == [REGISTERED] * 1000
-    assert cluster.gateway.session_count() == 1000
+    assert answers == [REGISTERED] * 3000
+    assert cluster.gateway.session_count() == 3000

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from agent.ports import Observed
 from agent.simulated import overlaps
 from events.ids import Epoch, LeaseId
 from events.task import TaskEnd
@@ -303,6 +304,21 @@ async def test_checkpoints_are_reported_and_resumed_from(node: Node) -> None:
     await node.say(again)
     await node.pass_time(72)
     assert ends(node)[-1] == ("j_1.2.0", TaskEnd.EXITED, 0)
+
+
+async def test_c_52_a_gpu_that_cannot_be_freed_is_a_fault(node: Node) -> None:
+    """While a process survives SIGKILL the heartbeats call its GPU broken, and its lease is listed as stopping."""
+    await node.register()
+    await node.say(start_task(env=DURATION, gpu_uuids=("GPU-n-1-1",)))
+    stuck = Observed(lease_id=LEASE, phase=Phase.STOPPING, unkillable=True, detail="survive SIGKILL: [7]")
+    node.runtime._fresh.append(stuck)
+    await node.pass_time(10)
+    assert node.said(Heartbeat)[-1].gpu_faults == 0b10
+    await node.pass_time(20)
+    assert ends(node) == [(LEASE, TaskEnd.EXITED, 0)]
+    await node.acknowledge()
+    await node.pass_time(6)
+    assert node.said(Heartbeat)[-1].gpu_faults == 0
 
 
 async def test_an_agent_whose_journal_fails_ends(node: Node) -> None:
