@@ -164,8 +164,18 @@ class Scenario:
         elif callable(step):
             step(self)
         else:
-            catalogue.entry_of(type(step))
-            self.decide(self._input("given", None), lambda draft: draft.add(step))
+            self.facts(step)
+
+    def facts(self, *events: Event) -> None:
+        """Events as they are, in one commit."""
+        for event in events:
+            catalogue.entry_of(type(event))
+
+        def decide(draft: Draft) -> None:
+            for event in events:
+                draft.add(event)
+
+        self.decide(self._input("given", None), decide)
 
     def record(self, command: Command, key: str = "", body: str = "", principal: Principal = ADA) -> CommandRecord:
         """The command as the api would append it, under a key of its own unless one is given."""

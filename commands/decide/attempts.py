@@ -59,11 +59,9 @@ def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
     if attempt is None or attempt.ending is not None:
         return
     job = draft.state.jobs[attempt.job_id]
-    draft.add(
-        GangEnding(
-            job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=_grace_s(draft.state.policy, job)
-        )
-    )
+    policy = draft.state.policy
+    grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else _grace_s(policy, job)
+    draft.add(GangEnding(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
     if job.cancel_requested or reason not in FAULTS:
         return
     if (again := waits_again(draft.state, job, attempt, reason)) is not None:
@@ -158,3 +156,11 @@ def _backoff_until(state: State, tries: int) -> Instant | None:
 
 def _grace_s(policy: Policy, job: Job) -> int:
     return min(job.spec.checkpoint.grace_s, policy.grace_s_max)
+
+
+def limit_grace_s(policy: Policy, job: Job, attempt: Attempt) -> int:
+    """The grace before the run-time limit: at most half of the run, or a short job would be stopped as it begins."""
+    grace_s = _grace_s(policy, job)
+    if attempt.limit_at is None:
+        return grace_s
+    return min(grace_s, (attempt.limit_at - attempt.granted_at) // 2000)

@@ -15,7 +15,7 @@ from events.job import EndReason, JobQueued, JobSubmitted, QueueReason
 from events.node import NodeDrained, NodeLost, NodeRegistered, NodesConfirmed, NodeSuspected
 from events.policy import PolicyChanged
 from events.task import TaskEnd
-from tests.builders import drawn, job_id, lease, spec
+from tests.builders import DrawnNode, drawn, job_id, lease, spec
 from tests.scenario import ADA, Scenario, running_leases, with_number
 
 Step = Callable[[Scenario], None]
@@ -32,27 +32,23 @@ def cluster(picture: str) -> Step:
     """
 
     def step(scenario: Scenario) -> None:
-        for node in drawn(picture):
-            index = NodeIndex(len(scenario.state.nodes))
-            said = node.said
-            scenario.said[node.id] = said
-            scenario.take(
-                NodeRegistered(
-                    node=index,
-                    generation=1,
-                    **{name: getattr(said, name) for name in SAID},
-                )
-            )
+        facts: list[Any] = []
+        for place, node in enumerate(drawn(picture), len(scenario.state.nodes)):
+            index = NodeIndex(place)
+            scenario.said[node.id] = node.said
+            said = {name: getattr(node.said, name) for name in SAID}
+            facts.append(NodeRegistered(node=index, generation=1, **said))
             if "unconfirmed" not in node.words:
-                scenario.take(NodesConfirmed(nodes=(index,)))
+                facts.append(NodesConfirmed(nodes=(index,)))
             if node.used:
-                _occupy(scenario, index, node.used)
+                facts += _occupied(index, node)
             if "drained" in node.words:
-                scenario.take(NodeDrained(node=index, reason="drawn"))
+                facts.append(NodeDrained(node=index, reason="drawn"))
             if {"suspect", "lost"} & set(node.words):
-                scenario.take(NodeSuspected(node=index, silent_s=30))
+                facts.append(NodeSuspected(node=index, silent_s=30))
             if "lost" in node.words:
-                scenario.take(NodeLost(node=index, silent_s=90))
+                facts.append(NodeLost(node=index, silent_s=90))
+        scenario.facts(*facts)
 
     return step
 
@@ -72,13 +68,16 @@ SAID = (
 """Fields that NodeRegistered takes over from Register."""
 
 
-def _occupy(scenario: Scenario, index: NodeIndex, mask: int) -> None:
-    """A job of other people on these GPUs."""
-    name, node = f"other{index}", scenario.state.nodes[index]
-    asked = spec(team=OTHERS, gpu_type=node.gpu_type, gpus_per_replica=mask.bit_count(), max_runtime_s=None)
-    scenario.take(JobSubmitted(job_id=job_id(name), spec=asked, principal=ADA))
-    scenario.take(JobQueued(job_id=job_id(name), attempt=1, reason=QueueReason.SUBMITTED))
-    scenario.take(GangAllocated(job_id=job_id(name), attempt=1, ranks=((index, GpuMask(mask)),), limit_at=None))
+def _occupied(index: NodeIndex, node: DrawnNode) -> list[Any]:
+    """A job of other people on the GPUs that are in use."""
+    job = job_id(f"other{index}")
+    count, mask = node.used.bit_count(), GpuMask(node.used)
+    asked = spec(team=OTHERS, gpu_type=node.said.gpu_type, gpus_per_replica=count, max_runtime_s=None)
+    return [
+        JobSubmitted(job_id=job, spec=asked, principal=ADA),
+        JobQueued(job_id=job, attempt=1, reason=QueueReason.SUBMITTED),
+        GangAllocated(job_id=job, attempt=1, ranks=((index, mask),), limit_at=None),
+    ]
 
 
 def policy(**fields: Any) -> Step:
