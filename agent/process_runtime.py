@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from agent.book import LeaseRecord
 from agent.environment import SecretMissing, task_environment
 from agent.journal import replace_file
 from agent.ports import Checkpoint, Clock, Observed, Orphan, TaskStart
-from agent.processes import alive, boot_id, environ_of, marked, send_signal
+from agent.processes import alive, boot_id, marked, send_signal
 from agent.reported import ReportFile
 from agent.shim import link_claim
+from agent.strays import Strays
 from events.ids import LeaseId
 from events.task import TaskEnd
 from scheduler.link import Phase
@@ -91,9 +92,19 @@ class _Task:
 
 
 class ProcessRuntime:
-    """See Runtime. One agent per state directory: the directory is locked."""
+    """See Runtime. One agent per state directory: the directory is locked.
 
-    def __init__(self, state: Path, clock: Clock, settings: ProcessSettings | None = None) -> None:
+    `holders`: (GPU uuid, pid) of the processes on the node's GPUs, where the node is ours alone: those that belong to
+    no task, and still do at the next scan, are killed (R-63).
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        clock: Clock,
+        settings: ProcessSettings | None = None,
+        holders: Callable[[], Collection[tuple[str, int]]] = tuple,
+    ) -> None:
         self.settings = settings or ProcessSettings()
         self._clock = clock
         self._leases = state / "leases"
@@ -104,7 +115,10 @@ class ProcessRuntime:
         self._children: list[int] = []
         self._fresh: list[Observed] = []
         self._scan_at = 0.0
-        self.renew(clock.now())
+        self._strays = Strays(self._owner, holders)
+        if not self._renewed.exists():
+            # The isolation of what an earlier agent started goes on (P-22).
+            self.renew(clock.now())
 
     # The port
 
@@ -116,10 +130,9 @@ class ProcessRuntime:
         for directory in self._leases.iterdir():
             if LeaseId(directory.name) not in known:
                 self._end_foreign(directory)
-        orphans = self._kill_unknown()
+        orphans = self._strays.kill_unknown(self._tasks)
         deadline = time.monotonic() + KILLED_WITHIN_S
-        while self._unknown() and time.monotonic() < deadline:
-            send_signal(self._unknown(), signal.SIGKILL)
+        while self._strays.kill_unknown(self._tasks) and time.monotonic() < deadline:
             time.sleep(0.01)
         self._scan_at = self._clock.now() + self.settings.orphan_scan_s
         self._sweep()
@@ -188,7 +201,8 @@ class ProcessRuntime:
             return ()
         self._scan_at = now + self.settings.orphan_scan_s
         self._sweep()
-        return self._kill_unknown()
+        shims = [shim[0] for task in self._tasks.values() if (shim := task.shim())]
+        return self._strays.kill_unknown(self._tasks) + self._strays.kill_strangers(shims)
 
     def forget(self, lease: LeaseId) -> None:
         """See Runtime. The directory stays for its log; what sweeps goes by its age."""
@@ -364,21 +378,6 @@ class ProcessRuntime:
         task.refresh()
         if task.status.get("state") != "ended" and (shim := task.shim()) and alive(*shim):
             send_signal([shim[0]], signal.SIGKILL)
-
-    def _unknown(self) -> list[int]:
-        return [pid for pid, lease in marked(self._owner).items() if LeaseId(lease) not in self._tasks]
-
-    def _kill_unknown(self) -> tuple[Orphan, ...]:
-        """One orphan is told per lease: its first process."""
-        found: dict[str, Orphan] = {}
-        for pid, lease in sorted(marked(self._owner).items()):
-            if LeaseId(lease) in self._tasks:
-                continue
-            gpu = environ_of(pid).get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-            found.setdefault(lease, Orphan(gpu_uuid=gpu, pid=pid))
-            _log.warning("agent.orphan_killed", pid=pid, lease=lease)
-            send_signal([pid], signal.SIGKILL)
-        return tuple(found.values())
 
     def _sweep(self) -> None:
         """Remove what is over and old."""

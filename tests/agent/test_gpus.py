@@ -1,13 +1,15 @@
 """The GPUs of a node: declared, and through a stand-in of NVML with its calls and errors."""
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agent.gpus import DeclaredGpus, NvmlGpus, type_of
+from agent.gpus import DeclaredGpus, NvmlGpus, WatchedGpus, type_of
 from agent.main import open_gpus, parse_declared
+from tests.servers.waiting import until
 
 
 class NVMLError(Exception):
@@ -26,6 +28,9 @@ class Nvml:
         self.lost: set[int] = set()
         self.errors = {0: 0, 1: 0}
         self.xids: list[tuple[int, int]] = []
+        self.processes: dict[int, list[int]] = {}
+        self.hang = threading.Event()
+        self.hang.set()
 
     def nvmlInit(self) -> None: ...
 
@@ -41,7 +46,12 @@ class Nvml:
     def nvmlDeviceGetName(self, handle: int) -> str:
         return "NVIDIA H100 80GB HBM3"
 
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        self.nvmlDeviceGetMemoryInfo(handle)
+        return [SimpleNamespace(pid=pid) for pid in self.processes[handle]]
+
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        assert self.hang.wait(20)
         if handle in self.lost:
             raise NVMLError("GPU is lost")
         return SimpleNamespace(total=85_520_809_984)
@@ -112,6 +122,29 @@ def test_r_71_a_fatal_xid_and_an_uncorrectable_error_are_the_gpus() -> None:
     assert gpus.faults() == 0b01
     nvml.errors[1] = 1
     assert gpus.faults() == 0b11
+
+
+def test_r_63_processes_on_gpus_are_named() -> None:
+    """Each process that computes on a GPU is given with its UUID; a GPU that does not answer has none."""
+    nvml = Nvml()
+    nvml.processes = {0: [11, 12], 1: [13]}
+    gpus = NvmlGpus(nvml)
+    assert gpus.holders() == [("GPU-0", 11), ("GPU-0", 12), ("GPU-1", 13)]
+    nvml.lost.add(1)
+    assert gpus.holders() == [("GPU-0", 11), ("GPU-0", 12)]
+
+
+def test_a_driver_that_hangs_holds_up_nobody() -> None:
+    """While NVML does not return, the last answer stands; after a while every GPU is called broken."""
+    nvml = Nvml()
+    gpus = WatchedGpus(NvmlGpus(nvml), every_s=0.01, patience_s=0.3)
+    nvml.errors[1] = 1
+    until(lambda: gpus.faults() == 0b10)
+    nvml.hang.clear()
+    until(lambda: gpus.faults() == 0b11)
+    nvml.hang.set()
+    until(lambda: gpus.faults() == 0b10)
+    gpus.close()
 
 
 def test_declared_gpus_come_from_a_file_and_their_faults_too(tmp_path: Path) -> None:

@@ -2,18 +2,21 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agent.process_runtime import ProcessSettings
-from agent.processes import send_signal
+from agent.clock import LoopClock
+from agent.ports import Orphan
+from agent.process_runtime import ProcessRuntime, ProcessSettings
+from agent.processes import send_signal, start_of
 from events.ids import LeaseId
 from events.task import TaskEnd
 from scheduler.link import Phase
-from tests.agent.builders import LEASE, task
+from tests.agent.builders import GPU, LEASE, task
 from tests.agent.machine import Machine, record
 from tests.servers.waiting import until
 
@@ -141,6 +144,41 @@ def test_two_agents_on_one_machine_leave_each_other_alone(machine: Machine, tmp_
     machine.until_phase(Phase.RUNNING)
     assert Machine(tmp_path / "other").restart() == []
     assert LEASE in machine.processes().values()
+
+
+def test_r_63_a_stranger_on_a_gpu_is_killed_when_it_stays(tmp_path: Path) -> None:
+    """A process on a GPU that belongs to no task is killed and told at the second look; a task's own is not."""
+    stranger = subprocess.Popen(["sleep", "100"])
+    held: list[tuple[str, int]] = [("GPU-9", stranger.pid)]
+    runtime = ProcessRuntime(tmp_path, LoopClock(), ProcessSettings(orphan_scan_s=0.0), lambda: held)
+    runtime.start(task("sh", "-c", "echo $$; sleep 100"))
+    output = tmp_path / "leases" / LEASE / "output.log"
+    own = int(until(lambda: output.exists() and output.read_text().strip()))
+    held.append((GPU, own))
+    assert runtime.orphans() == ()
+    assert runtime.orphans() == (Orphan(gpu_uuid="GPU-9", pid=stranger.pid),)
+    assert stranger.wait(10) == -signal.SIGKILL
+    assert start_of(own) is not None
+    runtime.stop(LEASE, 0)
+    until(lambda: runtime.poll() and not runtime.running(LEASE))
+
+
+def test_a_task_inherits_nothing_of_the_agent(machine: Machine, tmp_path: Path) -> None:
+    """Of all that an agent has open, even carelessly, a task and its shim hold nothing: a connection held there would
+    outlive the agent."""
+    with open(tmp_path / "open", "w") as careless:
+        os.set_inheritable(careless.fileno(), True)
+        machine.runtime.start(task("sh", "-c", "ls -l /proc/$$/fd; echo done"))
+        machine.ended()
+    assert str(tmp_path / "open") not in machine.output()
+    assert "done" in machine.output()
+
+
+def test_p_22_the_agents_restart_does_not_end_the_isolation(machine: Machine) -> None:
+    """An agent that restarts without hearing a leader leaves the time of the last word as it was."""
+    machine.runtime.renew(123.5)
+    machine.restart()
+    assert float((machine.state / "renewed").read_text()) == 123.5
 
 
 # What jobs report
