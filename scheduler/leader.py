@@ -32,7 +32,7 @@ from scheduler.ports import Exit, Leadership, Snapshots
 from scheduler.takeover import SCHEDULER
 from scheduler.timers import Timers
 from scheduler.watch import Watch
-from scheduler.writer import ClaimsTaken, Made, Poison, TooLarge, Writer
+from scheduler.writer import ClaimsTaken, Made, Poison, Writer
 
 _log = structlog.get_logger(__name__)
 
@@ -267,12 +267,9 @@ class Leader:
 
         try:
             await self.make(made_by, SCHEDULER, decide, cycle=self._cycles, planned_at_n=plan.n)
-        except TooLarge:
-            for half in _halves(plan):
-                await self._apply(half)
         except ClaimsTaken as taken:
             await self._on_conflict(taken)
-        except Poison as poison:
+        except Poison as poison:  # too large is one as well: less at once may do
             await self._isolate(plan, poison)
 
     async def _isolate(self, plan: Plan, poison: Poison) -> None:
@@ -282,6 +279,8 @@ class Leader:
                 await self._apply(half)
             return
         _log.error("placement.poisonous", why=str(poison))
+        if not plan.placements:
+            return
         held = tuple((placement.job_id, str(poison)) for placement in plan.placements)
         await self._apply(Plan(n=plan.n, poisoned=held))
 
