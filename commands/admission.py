@@ -5,11 +5,13 @@ The guards run in the order in which they are listed; the first that fails is th
 
 from collections.abc import Callable
 
-from commands.entities import Node, NodeState
+from commands.entities import NodeState
 from commands.refusal import Refusal, RefusalCode
-from commands.shape import TypeFacts, charged_gpus, type_facts
+from commands.shape import PoolFacts, block_limit, charged_gpus, demanded, nodes_wanted, nodes_within, pool_facts
 from commands.state import State
-from events.job import JobSpec, PriorityClass, Span
+from events.job import JobSpec, PriorityClass, Topology
+
+Pools = list[PoolFacts]
 
 
 def admit(state: State, spec: JobSpec) -> Refusal | None:
@@ -17,12 +19,14 @@ def admit(state: State, spec: JobSpec) -> Refusal | None:
     for guard in BEFORE_HARDWARE:
         if (refusal := guard(state, spec)) is not None:
             return refusal
-    facts = type_facts(state, spec.gpu_type, spec.gpu_memory_gb_min)
-    if facts is None:
+    pools = pool_facts(state, spec.gpu_type, spec.gpu_memory_gb_min)
+    if not pools:
         return _no_hardware(state, spec)
-    for fits in AGAINST_HARDWARE:
-        if (refusal := fits(state, spec, facts)) is not None:
-            return refusal
+    for narrow in AGAINST_HARDWARE:
+        left = narrow(state, spec, pools)
+        if isinstance(left, Refusal):
+            return left
+        pools = left
     return None
 
 
@@ -70,68 +74,62 @@ def _not_yet(state: State, spec: JobSpec) -> Refusal | None:
 
 
 def _no_hardware(state: State, spec: JobSpec) -> Refusal:
-    if spec.gpu_memory_gb_min and type_facts(state, spec.gpu_type, 0) is not None:
-        sizes = [node.gpu_memory_gb for node in _of_type(state, spec)]
-        value = str(spec.gpu_memory_gb_min)
-        return Refusal(RefusalCode.GPU_MEMORY, "gpu_memory_gb_min", value, str(max(sizes)))
+    if pools := pool_facts(state, spec.gpu_type, 0):
+        value, limit = str(spec.gpu_memory_gb_min), str(max(pool.memory_gb for pool in pools))
+        return Refusal(RefusalCode.GPU_MEMORY, "gpu_memory_gb_min", value, limit)
     known = sorted({node.gpu_type for node in state.nodes.rows.values() if node.state is not NodeState.REMOVED})
     return Refusal(RefusalCode.UNKNOWN_GPU_TYPE, "gpu_type", spec.gpu_type, ", ".join(known) or "no node is registered")
 
 
-def _of_type(state: State, spec: JobSpec) -> list[Node]:
-    return [
-        node
-        for node in state.nodes.rows.values()
-        if node.gpu_type == spec.gpu_type and node.state is not NodeState.REMOVED
-    ]
+# Each leaves the pools that could hold the job, or refuses it where none could. A gang is placed within one pool.
 
 
-def _node_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
-    if spec.gpus_per_replica <= facts.node_gpus:
-        return None
-    return Refusal(RefusalCode.OVER_NODE, "gpus_per_replica", str(spec.gpus_per_replica), str(facts.node_gpus))
+def _node_size(state: State, spec: JobSpec, pools: Pools) -> Pools | Refusal:
+    left = [pool for pool in pools if pool.node_gpus >= spec.gpus_per_replica]
+    largest = max(pool.node_gpus for pool in pools)
+    return left or Refusal(RefusalCode.OVER_NODE, "gpus_per_replica", str(spec.gpus_per_replica), str(largest))
 
 
-def _cluster_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
-    charged = charged_gpus(spec, facts.node_gpus)
-    if charged <= facts.gpus:
-        return None
-    return Refusal(RefusalCode.OVER_CLUSTER, "replicas", f"{charged} GPUs", f"{facts.gpus} GPUs")
+def _cluster_size(state: State, spec: JobSpec, pools: Pools) -> Pools | Refusal:
+    left = [pool for pool in pools if charged_gpus(spec, pool.node_gpus, demanded(spec)) <= pool.gpus]
+    if left:
+        return left
+    most = max(pools, key=lambda pool: (pool.gpus, pool.node_gpus))
+    charged = charged_gpus(spec, most.node_gpus, demanded(spec))
+    return Refusal(RefusalCode.OVER_CLUSTER, "replicas", f"{charged} GPUs", f"{most.gpus} GPUs")
 
 
-def _quota(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+def _quota(state: State, spec: JobSpec, pools: Pools) -> Pools | Refusal:
     quota = state.quotas.get((spec.team, spec.gpu_type))
     if quota is None:
         return Refusal(RefusalCode.NO_QUOTA, "gpu_type", spec.gpu_type, f"team {spec.team} has no quota of it")
-    charged = charged_gpus(spec, facts.node_gpus)
     limit = quota.guaranteed + quota.borrow_limit
-    if charged <= limit:
-        return None
-    return Refusal(RefusalCode.OVER_QUOTA, "replicas", f"{charged} GPUs", f"{limit} GPUs")
+    charged = {pool.node_gpus: charged_gpus(spec, pool.node_gpus, demanded(spec)) for pool in pools}
+    left = [pool for pool in pools if charged[pool.node_gpus] <= limit]
+    return left or Refusal(RefusalCode.OVER_QUOTA, "replicas", f"{min(charged.values())} GPUs", f"{limit} GPUs")
 
 
-def _hints(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+def _hints(state: State, spec: JobSpec, pools: Pools) -> Pools | Refusal:
     """A strict hint that no hardware can meet, counted over all registered nodes."""
-    hint = spec.topology
-    if not hint.strict:
-        return None
-    largest = {Span.NODE: facts.node_gpus, Span.RACK: facts.rack_gpus, Span.BLOCK: facts.block_gpus}
-    charged = charged_gpus(spec, facts.node_gpus)
-    if hint.pack is Span.BLOCK and hint.max_blocks is not None:
-        room, field = largest[Span.BLOCK] * hint.max_blocks, "topology.max_blocks"
-    elif hint.pack is not None:
-        room, field = largest[hint.pack], "topology.pack"
-    elif hint.max_blocks is not None:
-        room, field = largest[Span.BLOCK] * hint.max_blocks, "topology.max_blocks"
-    else:
-        room, field = charged, ""
-    if charged > room:
-        return Refusal(RefusalCode.HINT_IMPOSSIBLE, field, f"{charged} GPUs", f"{room} GPUs")
-    count = {Span.NODE: facts.nodes, Span.RACK: facts.racks, Span.BLOCK: facts.blocks}
-    if hint.spread is not None and spec.replicas > count[hint.spread]:
-        limit = f"{count[hint.spread]} {hint.spread}s"
-        return Refusal(RefusalCode.HINT_IMPOSSIBLE, "topology.spread", f"{spec.replicas} replicas", limit)
-    return None
+    hint = demanded(spec)
+    left = [pool for pool in pools if _holds(pool, spec, hint)]
+    return left or _broken_hint(spec, hint, max(pools, key=lambda pool: nodes_within(pool, hint) * pool.node_gpus))
+
+
+def _holds(pool: PoolFacts, spec: JobSpec, hint: Topology) -> bool:
+    return nodes_wanted(spec, pool.node_gpus, hint) <= nodes_within(pool, hint)
+
+
+def _broken_hint(spec: JobSpec, hint: Topology, pool: PoolFacts) -> Refusal:
+    """Names the part of the hint without which the job would fit."""
+    within = nodes_within(pool, hint)
+    packed = Topology(pack=hint.pack, max_blocks=hint.max_blocks)
+    if hint.spread is not None and (block_limit(hint) is None or _holds(pool, spec, packed)):
+        value, limit = f"{spec.replicas} replicas", f"{within} {hint.spread}s"
+        return Refusal(RefusalCode.HINT_IMPOSSIBLE, "topology.spread", value, limit)
+    field = "topology.pack" if hint.max_blocks is None else "topology.max_blocks"
+    value = f"{nodes_wanted(spec, pool.node_gpus, hint) * pool.node_gpus} GPUs"
+    return Refusal(RefusalCode.HINT_IMPOSSIBLE, field, value, f"{within * pool.node_gpus} GPUs")
 
 
 BEFORE_HARDWARE: tuple[Callable[[State, JobSpec], Refusal | None], ...] = (
@@ -141,7 +139,7 @@ BEFORE_HARDWARE: tuple[Callable[[State, JobSpec], Refusal | None], ...] = (
     _image,
     _not_yet,
 )
-AGAINST_HARDWARE: tuple[Callable[[State, JobSpec, TypeFacts], Refusal | None], ...] = (
+AGAINST_HARDWARE: tuple[Callable[[State, JobSpec, Pools], Pools | Refusal], ...] = (
     _node_size,
     _cluster_size,
     _quota,
