@@ -33,6 +33,10 @@ class Pool:
             buckets[new] |= bit
             self.free_gpus += new
 
+    def free_in(self, block: BlockId) -> int:
+        """Free GPUs of a block, on nodes that are partly used too."""
+        return sum(count * bits.bit_count() for count, bits in enumerate(self.blocks[block]))
+
 
 class Capacity:
     """The index over all pools."""

@@ -4,22 +4,25 @@ From a node's worth of GPUs up whole nodes are claimed; smaller jobs go to nodes
 Strict hints are never broken. Every choice is by an explicit key, so that equal states give equal placements.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from commands.shape import takes_whole_nodes
+from commands.shape import NO_HINT, block_limit, charged_gpus, nodes_wanted, ranks_per_node, takes_whole_nodes
 from commands.state import State
 from events.ids import BlockId, NodeIndex
 from events.job import JobSpec, Span, Topology
 from scheduler.planning.capacity import Capacity, Pool, nodes_in
 
+K = TypeVar("K")
 Ranks = tuple[tuple[NodeIndex, int], ...]
 
 
-def find(state: State, capacity: Capacity, spec: JobSpec) -> Ranks | None:
-    """GPUs for every rank, taken from `capacity` for trial; None where the gang does not fit now."""
-    for hint in _hints(spec.topology):
+def find(state: State, capacity: Capacity, spec: JobSpec, room: int) -> Ranks | None:
+    """GPUs for every rank, at most `room` in all, taken from `capacity` for trial; None where the gang does not fit."""
+    for hint in _hints(spec):
         for _, pool in capacity.pools_of(spec.gpu_type, spec.gpu_memory_gb_min):
-            if pool.node_gpus < spec.gpus_per_replica:
+            if pool.node_gpus < spec.gpus_per_replica or charged_gpus(spec, pool.node_gpus, hint) > room:
                 continue
             ranks = _find_in(state, capacity, pool, spec, hint)
             if ranks is not None:
@@ -27,9 +30,10 @@ def find(state: State, capacity: Capacity, spec: JobSpec) -> Ranks | None:
     return None
 
 
-def _hints(hint: Topology) -> list[Topology]:
-    """As asked for; and without any, where the hint is only a wish."""
-    return [hint] if hint.strict else [hint, Topology()]
+def _hints(spec: JobSpec) -> list[Topology]:
+    """As asked for; and without any, where the hint is only a wish. One replica alone is always spread."""
+    hint = spec.topology if spec.replicas > 1 else replace(spec.topology, spread=None)
+    return [hint] if hint.strict else [hint, NO_HINT]
 
 
 def _find_in(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
@@ -40,72 +44,99 @@ def _find_in(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: 
     return _shared_nodes(state, capacity, pool, spec, hint)
 
 
+def _fewest(
+    room: Mapping[K, int], order: Callable[[K], tuple[Any, ...]], wanted: int, limit: int | None
+) -> list[tuple[K, int]] | None:
+    """As few groups as hold `wanted`, and how many to take of each; None where it would be over `limit` groups.
+
+    The roomiest are used up first, until one group holds the rest: then the first in `order` that does.
+    """
+    if sum(room.values()) < wanted:
+        return None
+    left = sorted((key for key in room if room[key]), key=lambda key: (-room[key], order(key)))
+    chosen: list[tuple[K, int]] = []
+    while wanted:
+        if limit is not None and len(chosen) == limit:
+            return None
+        holding = [key for key in left if room[key] >= wanted]
+        key = min(holding, key=order) if holding else left[0]
+        left.remove(key)
+        taken = min(wanted, room[key])
+        chosen.append((key, taken))
+        wanted -= taken
+    return chosen
+
+
 # From a node's worth up
 
 
 def _whole_nodes(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    """Fewest blocks; among blocks that hold it all the one with the fewest free nodes, else the fullest first."""
-    per_node = 1 if hint.spread is not None else max(1, pool.node_gpus // spec.gpus_per_replica)
-    wanted = -(-spec.replicas // per_node)
-    free = {block: buckets[pool.node_gpus] for block, buckets in pool.blocks.items() if buckets[pool.node_gpus]}
-    nodes = _pick_nodes(state, free, wanted, hint)
-    if nodes is None:
-        return None
-    return _lay_ranks(capacity, nodes, spec, per_node, pool.node_gpus)
-
-
-def _pick_nodes(state: State, free: dict[BlockId, int], wanted: int, hint: Topology) -> list[NodeIndex] | None:
-    if hint.spread is Span.BLOCK:
-        return _one_each(sorted(free.items(), key=lambda item: (-item[1].bit_count(), item[0])), wanted)
-    if hint.spread is Span.RACK:
-        return _one_each(_by_rack(state, free), wanted)
+    wanted = nodes_wanted(spec, pool.node_gpus, hint)
     if hint.pack is Span.NODE and wanted > 1:
         return None
-    if hint.pack is Span.RACK:
-        racks = [(key, bits) for key, bits in _by_rack(state, free) if bits.bit_count() >= wanted]
-        racks.sort(key=lambda item: (item[1].bit_count(), item[0]))
-        return _first(racks[0][1], wanted) if racks else None
-    return _fewest_blocks(free, wanted, _block_limit(hint))
-
-
-def _block_limit(hint: Topology) -> int | None:
-    """`pack: block` without max_blocks means one (R-33)."""
-    if hint.max_blocks is not None:
-        return hint.max_blocks
-    return 1 if hint.pack is Span.BLOCK else None
-
-
-def _fewest_blocks(free: dict[BlockId, int], wanted: int, limit: int | None) -> list[NodeIndex] | None:
-    """Whole blocks first, the largest, until one block holds the rest: then the smallest that does."""
-    left = sorted(free.items(), key=lambda item: (-item[1].bit_count(), item[0]))
-    if sum(bits.bit_count() for _, bits in left) < wanted:
+    free = {block: buckets[pool.node_gpus] for block, buckets in pool.blocks.items() if buckets[pool.node_gpus]}
+    if sum(bits.bit_count() for bits in free.values()) < wanted:
         return None
-    chosen: list[NodeIndex] = []
-    blocks = 0
-    while wanted:
-        blocks += 1
-        if limit is not None and blocks > limit:
-            return None
-        holding = [item for item in left if item[1].bit_count() >= wanted]
-        block = min(holding, key=lambda item: (item[1].bit_count(), item[0])) if holding else left[0]
-        left.remove(block)
-        taken = _first(block[1], min(wanted, block[1].bit_count()))
-        chosen += taken
-        wanted -= len(taken)
-    return chosen
+    nodes = _pick_nodes(state, pool, free, wanted, hint)
+    if nodes is None:
+        return None
+    return _lay_ranks(capacity, nodes, spec, ranks_per_node(spec, pool.node_gpus, hint), pool.node_gpus)
 
 
-def _by_rack(state: State, free: dict[BlockId, int]) -> list[tuple[tuple[BlockId, str], int]]:
-    racks: dict[tuple[BlockId, str], int] = {}
-    for block in sorted(free):
-        for index in nodes_in(free[block]):
-            key = (block, state.nodes[index].rack)
-            racks[key] = racks.get(key, 0) | 1 << index
-    return sorted(racks.items(), key=lambda item: (-item[1].bit_count(), item[0]))
+def _pick_nodes(
+    state: State, pool: Pool, free: dict[BlockId, int], wanted: int, hint: Topology
+) -> list[NodeIndex] | None:
+    """Fewest blocks; among blocks that hold it all the one with the fewest free nodes. The same for racks in it."""
+    if hint.pack is Span.RACK:
+        racks = {(block, rack): bits for block in free for rack, bits in _racks(state, free[block]).items()}
+        usable = {key: _usable(state, bits, hint.spread) for key, bits in racks.items()}
+        return _take(usable, _fewest(_counts(usable), lambda key: (usable[key].bit_count(), key), wanted, 1))
+    usable_of = {block: _usable(state, bits, hint.spread) for block, bits in free.items()}
+    blocks = _fewest(
+        _counts(usable_of),
+        lambda block: (free[block].bit_count(), pool.free_in(block), block),
+        wanted,
+        block_limit(hint),
+    )
+    if blocks is None:
+        return None
+    nodes: list[NodeIndex] = []
+    for block, count in blocks:
+        of_racks = _racks(state, usable_of[block])
+        nodes += _take(of_racks, _fewest(_counts(of_racks), _by_count(of_racks), count, None)) or []
+    return nodes
 
 
-def _one_each(groups: Sequence[tuple[object, int]], wanted: int) -> list[NodeIndex] | None:
-    return [_first(bits, 1)[0] for _, bits in groups[:wanted]] if len(groups) >= wanted else None
+def _by_count(groups: dict[str, int]) -> Callable[[str], tuple[Any, ...]]:
+    return lambda key: (groups[key].bit_count(), key)
+
+
+def _counts(groups: dict[K, int]) -> dict[K, int]:
+    return {key: bits.bit_count() for key, bits in groups.items()}
+
+
+def _usable(state: State, bits: int, spread: Span | None) -> int:
+    """The nodes of a block, or of a rack, that one gang may use: one in each rack, or one, where it is spread so."""
+    if spread is Span.BLOCK:
+        return bits & -bits
+    if spread is Span.RACK:
+        return sum(rack & -rack for rack in _racks(state, bits).values())
+    return bits
+
+
+def _racks(state: State, bits: int) -> dict[str, int]:
+    """Nodes of one block, by rack."""
+    racks: dict[str, int] = {}
+    for index in nodes_in(bits):
+        rack = state.nodes[index].rack
+        racks[rack] = racks.get(rack, 0) | 1 << index
+    return racks
+
+
+def _take(groups: dict[K, int], chosen: list[tuple[K, int]] | None) -> list[NodeIndex] | None:
+    if chosen is None:
+        return None
+    return [index for key, count in chosen for index in _first(groups[key], count)]
 
 
 def _first(bits: int, count: int) -> list[NodeIndex]:
@@ -137,14 +168,13 @@ def _lay_ranks(capacity: Capacity, nodes: Iterable[NodeIndex], spec: JobSpec, pe
 
 
 def _shared_nodes(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    if hint.spread is None and hint.pack is not Span.RACK and hint.max_blocks is None:
-        one = _one_node(state, capacity, pool, spec.gpus)
-        if one is not None or hint.pack is Span.NODE or spec.replicas == 1:
-            return _cut(state, capacity, one, spec) if one is not None else None
-    elif hint.spread is None:
+    """On one node where one holds it, which keeps every hint but a spread; else over several."""
+    if hint.spread is None:
         one = _one_node(state, capacity, pool, spec.gpus)
         if one is not None:
             return _cut(state, capacity, one, spec)
+    if hint.pack is Span.NODE or spec.replicas == 1:
+        return None
     return _scattered(state, capacity, pool, spec, hint)
 
 
@@ -154,7 +184,7 @@ def _one_node(state: State, capacity: Capacity, pool: Pool, gpus: int) -> NodeIn
         best: tuple[int, BlockId] | None = None
         for block, buckets in pool.blocks.items():
             if buckets[count]:
-                key = (sum(n * bits.bit_count() for n, bits in enumerate(buckets)), block)
+                key = (pool.free_in(block), block)
                 best = key if best is None or key < best else best
         if best is not None:
             bits = pool.blocks[best[1]][count]
@@ -188,62 +218,52 @@ def pick_gpus(state: State, index: NodeIndex, free: int, count: int) -> int:
 
 
 def _scattered(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    """Rank by rank onto the fullest node that fits and that the hint allows; in as few blocks as it takes.
+    """In as few blocks as it takes, or in one rack; among those that hold it all the one with the fewest free GPUs."""
+    regions: dict[tuple[str, ...], list[NodeIndex]] = {}
+    for block, buckets in pool.blocks.items():
+        for bits in buckets[spec.gpus_per_replica :]:
+            for index in nodes_in(bits):
+                rack = (state.nodes[index].rack,) if hint.pack is Span.RACK else ()
+                regions.setdefault((block, *rack), []).append(index)
+    room = {key: _ranks_in(state, capacity, nodes, spec, hint.spread) for key, nodes in regions.items()}
+    limit = 1 if hint.pack is Span.RACK else block_limit(hint)
+    chosen = _fewest(room, lambda key: (_free_gpus(capacity, regions[key]), key), spec.replicas, limit)
+    if chosen is None:
+        return None
+    ranks: list[tuple[NodeIndex, int]] = []
+    for key, count in chosen:
+        ranks += _fill(state, capacity, regions[key], spec.gpus_per_replica, count, hint.spread)
+    return tuple(ranks)
 
-    A gang of less than a node's worth that no single node holds: tried in each block, then over all of them.
-    """
-    regions = _regions(state, capacity, pool, hint)
-    for region in regions:
-        mark = capacity.mark()
-        ranks = _fill(state, capacity, region, spec, hint)
-        if ranks is not None:
-            return ranks
-        capacity.undo(mark)
-    return None
 
-
-def _regions(state: State, capacity: Capacity, pool: Pool, hint: Topology) -> list[list[NodeIndex]]:
-    """Sets of nodes, each of which keeps the hint: racks, blocks, or the k blocks with the most room, and all."""
-    per_block = {
-        block: [index for bits in buckets[1:] for index in nodes_in(bits)] for block, buckets in pool.blocks.items()
-    }
-    if hint.pack is Span.RACK:
-        racks: dict[tuple[BlockId, str], list[NodeIndex]] = {}
-        for block, nodes in sorted(per_block.items()):
-            for index in nodes:
-                racks.setdefault((block, state.nodes[index].rack), []).append(index)
-        return [racks[key] for key in sorted(racks)]
-    fullest = sorted(per_block, key=lambda block: (_free_gpus(capacity, per_block[block]), block))
-    regions = [per_block[block] for block in fullest] if hint.spread is not Span.BLOCK else []
-    limit = _block_limit(hint)
-    if limit == 1:
-        return regions
-    roomy = list(reversed(fullest))[: limit or len(fullest)]
-    return [*regions, [index for block in roomy for index in per_block[block]]]
+def _ranks_in(state: State, capacity: Capacity, nodes: list[NodeIndex], spec: JobSpec, spread: Span | None) -> int:
+    """How many ranks the nodes hold, each of which holds one at least."""
+    if spread is None:
+        return sum(capacity.free[index].bit_count() // spec.gpus_per_replica for index in nodes)
+    return len({_group(state, index, spread) for index in nodes})
 
 
 def _free_gpus(capacity: Capacity, nodes: list[NodeIndex]) -> int:
     return sum(capacity.free[index].bit_count() for index in nodes)
 
 
-def _fill(state: State, capacity: Capacity, region: list[NodeIndex], spec: JobSpec, hint: Topology) -> Ranks | None:
+def _fill(
+    state: State, capacity: Capacity, nodes: list[NodeIndex], gpus: int, count: int, spread: Span | None
+) -> Ranks:
+    """Rank by rank onto the fullest node that fits and that the spread allows; `_ranks_in` has counted them."""
     ranks: list[tuple[NodeIndex, int]] = []
     used: set[object] = set()
-    while len(ranks) < spec.replicas:
-        fitting = [
+    for _ in range(count):
+        _, index = min(
             (capacity.free[index].bit_count(), index)
-            for index in region
-            if capacity.free[index].bit_count() >= spec.gpus_per_replica
-            and _group(state, index, hint.spread) not in used
-        ]
-        if not fitting:
-            return None
-        _, index = min(fitting)
-        mask = pick_gpus(state, index, capacity.free[index], spec.gpus_per_replica)
+            for index in nodes
+            if capacity.free[index].bit_count() >= gpus and _group(state, index, spread) not in used
+        )
+        mask = pick_gpus(state, index, capacity.free[index], gpus)
         capacity.take(index, mask)
         ranks.append((index, mask))
-        if hint.spread is not None:
-            used.add(_group(state, index, hint.spread))
+        if spread is not None:
+            used.add(_group(state, index, spread))
     return tuple(ranks)
 
 

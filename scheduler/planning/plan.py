@@ -66,13 +66,7 @@ class Planner:
         room = quota.guaranteed + quota.borrow_limit - charged
         if job.spec.gpus > room:
             return None
-        mark = self.capacity.mark()
-        ranks = find(self.state, self.capacity, job.spec)
-        if ranks is None:
-            return None
-        gpus = sum(mask.bit_count() for _, mask in ranks)
-        if gpus > room:
-            self.capacity.undo(mark)
-            return None
-        used[key] = used.get(key, 0) + gpus
+        ranks = find(self.state, self.capacity, job.spec, room)
+        if ranks is not None:
+            used[key] = used.get(key, 0) + sum(mask.bit_count() for _, mask in ranks)
         return ranks
