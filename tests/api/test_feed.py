@@ -208,6 +208,20 @@ async def test_following_over_http_streams(api: Site) -> None:
     await asyncio.gather(request, return_exceptions=True)
 
 
+async def test_a_caller_has_so_many_feeds_and_no_more(postgres_dsn: str) -> None:
+    """One that was closed is free again; those that ended count no more."""
+    async with site(postgres_dsn, ApiSettings(feeds_per_principal_max=1)) as api:
+        assert [(await api.get("/v1/events")).status_code for _ in range(3)] == [200, 200, 200]
+        received: asyncio.Queue[bytes] = asyncio.Queue()
+        open_feed = asyncio.create_task(_stream(api, received))
+        await received.get()
+        assert (await api.get("/v1/events")).status_code == 429
+        assert (await api.get("/v1/events", who="bob")).status_code == 200
+        open_feed.cancel()
+        await asyncio.gather(open_feed, return_exceptions=True)
+        assert (await api.get("/v1/events")).status_code == 200
+
+
 async def _stream(api: Site, received: "asyncio.Queue[bytes]") -> None:
     """A follower at the level of ASGI, since httpx gathers an answer whole in tests."""
     scope = {

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
 
 from api.problems import TITLES
 from api.rate import Rates
 from api.settings import ApiSettings
-from tests.api.site import JOB, Site, site
+from events.memory import Topic
+from tests.api.site import CLUSTER, JOB, Site, site
+from tests.servers.waiting import until_async
 
 
 def _is_problem(answer: Any, status: int, code: str) -> None:
@@ -126,6 +129,24 @@ async def test_readiness_tells_what_is_missing(postgres_dsn: str) -> None:
         _is_problem(await api.client.get("/readyz"), 503, "unavailable")
         _is_problem(await api.submit(), 503, "unavailable")
         _is_problem(await api.get("/v1/events"), 503, "unavailable")
+
+
+async def test_a_log_that_breaks_off_stops_writes_and_is_told(api: Site) -> None:
+    """A record of the present term that does not follow: nothing is guessed, and nothing more is written (P-3)."""
+    job = await api.submitted()
+    store = api.store.partition(Topic.EVENTS, CLUSTER)
+    torn = orjson.loads(store.records[-1]) | {"n": 10_000}
+    store.land(orjson.dumps(torn))
+    follower = api.app.state.services.follower
+    await until_async(lambda: _true(follower.failed is not None))
+    assert "n is 10000" in follower.failed
+    _is_problem(await api.submit(), 503, "unavailable")
+    _is_problem(await api.client.get("/readyz"), 503, "unavailable")
+    assert (await api.get(f"/v1/jobs/{job['job_id']}")).status_code == 200
+
+
+async def _true(answer: bool) -> bool:
+    return answer
 
 
 async def test_metrics_count_requests_by_route(api: Site) -> None:
