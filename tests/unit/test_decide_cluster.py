@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from commands.messages import QuotaLine, SetPolicy, SetQuota
+from commands.messages import QuotaLine, RemoveNode, SetPolicy, SetQuota
 from commands.policy import DEFAULT, Policy
 from commands.refusal import RefusalCode
+from events.ids import NodeId
 from events.job import PriorityClass
 from events.leadership import CommandDone
 from events.policy import PolicyChanged
@@ -59,9 +60,6 @@ class TestQuota:
 
     def test_a_guarantee_may_be_lowered_though_capacity_was_lost(self, ready: Scenario) -> None:
         """Capacity lost later drains nobody by itself, and forbids no step in the right direction."""
-        from commands.messages import RemoveNode
-        from events.ids import NodeId
-
         ready.given(SetQuota(team=RED, lines=lines(h100=16)), RemoveNode(node_id=NodeId("n0"), reason="sold"))
         ready.when(SetQuota(team=RED, lines=lines(h100=15))).then(QuotaChanged)
         ready.when(SetQuota(team=RED, lines=lines(h100=16))).then_refused(RefusalCode.OVER_INVENTORY)

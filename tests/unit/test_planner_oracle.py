@@ -37,7 +37,7 @@ def drawn(fleet: list[list[tuple[str, str]]]) -> str:
 
 def placements(scenario: Scenario, asked: JobSpec) -> Any:
     """Every way to choose nodes for the ranks, hints aside: one node index for each rank."""
-    nodes = [node for node in scenario.state.nodes.rows.values()]
+    nodes = list(scenario.state.nodes.rows.values())
     if takes_whole_nodes(asked, GPUS):
         empty = [node.index for node in nodes if node.used == 0]
         per_node = GPUS // asked.gpus_per_replica
