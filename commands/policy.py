@@ -37,6 +37,10 @@ class Policy(BaseModel):
     retry_backoff_s: Seconds = 30
     retry_backoff_max_s: Seconds = 900
     """Second and later retries wait this long, doubled each time, at most the maximum (R-6)."""
+    isolation_s: Seconds = 900
+    """A job with `overlap: never` ends itself after so long without word from a leader (P-22)."""
+    isolation_margin_s: Seconds = 60
+    """So much longer, after its grace, its successor waits."""
     key_days: Annotated[int, Field(ge=1, le=366)] = 30
     """How long idempotency keys and ends of jobs are remembered (R-2)."""
 

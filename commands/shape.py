@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from commands.entities import NodeState
-from commands.state import State
-from events.ids import BlockId, GpuType
+from commands.entities import Node, NodeState
+from commands.state import PoolKey, Racks, State
+from events.ids import GpuType
 from events.job import JobSpec, Span, Topology
 
 NO_HINT = Topology()
@@ -20,7 +20,7 @@ class PoolFacts:
 
     node_gpus: int
     memory_gb: int
-    racks: dict[BlockId, dict[str, int]]
+    racks: Racks
 
     @property
     def nodes(self) -> int:
@@ -33,16 +33,24 @@ class PoolFacts:
 
 def pool_facts(state: State, gpu_type: GpuType, memory_gb_min: int) -> list[PoolFacts]:
     """The pools of a type, over all registered nodes, lost and drained ones too; small nodes first."""
-    pools: dict[tuple[int, int], PoolFacts] = {}
-    for index in sorted(state.nodes.rows):
-        node = state.nodes[index]
-        if node.gpu_type != gpu_type or node.state is NodeState.REMOVED or node.gpu_memory_gb < memory_gb_min:
-            continue
-        key = (len(node.gpus), node.gpu_memory_gb)
-        pool = pools.setdefault(key, PoolFacts(node_gpus=key[0], memory_gb=key[1], racks={}))
-        racks = pool.racks.setdefault(node.block, {})
-        racks[node.rack] = racks.get(node.rack, 0) + 1
-    return [pools[key] for key in sorted(pools)]
+    keys = sorted(key for key in state.pools if key[0] == gpu_type and key[2] >= memory_gb_min)
+    return [PoolFacts(node_gpus=key[1], memory_gb=key[2], racks=state.pools[key]) for key in keys]
+
+
+def count_node(state: State, node: Node, by: int) -> None:
+    """Keep `state.pools` in step: the node came (1) or went (-1). One that is removed counts nowhere."""
+    if node.state is NodeState.REMOVED:
+        return
+    key: PoolKey = (node.gpu_type, len(node.gpus), node.gpu_memory_gb)
+    pool = dict(state.pools.get(key) or {})
+    racks = dict(pool.get(node.block, {}))
+    racks[node.rack] = racks.get(node.rack, 0) + by
+    pool[node.block] = {rack: count for rack, count in racks.items() if count}
+    pool = {block: racks for block, racks in pool.items() if racks}
+    if pool:
+        state.pools.put(key, pool)
+    else:
+        state.pools.drop(key)
 
 
 def takes_whole_nodes(spec: JobSpec, node_gpus: int) -> bool:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from commands.entities import Attempt, Ended, Job, KeyUse, Meta, Node, Quota, Team, Usage
 from commands.policy import Policy
+from commands.shape import count_node
 from commands.state import State
 from events.ids import ClusterId
 
@@ -31,7 +32,7 @@ ROWS: dict[str, type] = {
     "keys": KeyUse,
     "ended": Ended,
 }
-"""Tables that a snapshot holds; node_index and uuids follow from nodes."""
+"""Tables that a snapshot holds; node_index, uuids and pools follow from nodes."""
 
 
 def dump(state: State) -> bytes:
@@ -52,6 +53,8 @@ def load(raw: bytes) -> State:
         state.node_index.rows[node.id] = node.index
         for gpu in node.gpus:
             state.uuids.rows[gpu.uuid] = node.index
+        count_node(state, node, 1)
+    state.accept()
     return state
 
 

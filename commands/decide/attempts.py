@@ -13,7 +13,7 @@ from commands.state import State
 from events.envelope import Event
 from events.gang import GangEnding, GangReleased
 from events.ids import Instant
-from events.job import ENDS, EndReason, JobFinished, JobQueued, JobState, QueueReason
+from events.job import ENDS, EndReason, JobFinished, JobQueued, JobState, Overlap, QueueReason
 
 FAULTS = {
     EndReason.NODE_LOST: QueueReason.FAULT,
@@ -142,8 +142,21 @@ def _after_fault(state: State, job: Job, reason: QueueReason) -> JobQueued | Non
         attempt=job.attempt + 1,
         reason=reason,
         front=reason is QueueReason.FAULT,
-        not_before_at=_backoff_until(state, job.faults),
+        not_before_at=_later(_backoff_until(state, job.faults), _alone_from(state, job, reason)),
     )
+
+
+def _alone_from(state: State, job: Job, reason: QueueReason) -> Instant | None:
+    """A job with `overlap: never` waits until a copy that was cut off has ended itself (P-22)."""
+    if reason is not QueueReason.FAULT or job.spec.overlap is not Overlap.NEVER:
+        return None
+    policy = state.policy
+    alone_s = policy.isolation_s + _grace_s(policy, job) + policy.isolation_margin_s
+    return Instant(state.meta.at + alone_s * 1000)
+
+
+def _later(one: Instant | None, other: Instant | None) -> Instant | None:
+    return max((at for at in (one, other) if at is not None), default=None)
 
 
 def _backoff_until(state: State, tries: int) -> Instant | None:
