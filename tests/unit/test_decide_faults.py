@@ -85,6 +85,11 @@ class TestLoss:
         ready.given(submit("b"), hold("b"), runs("a"), lost("n0"), release("b"), plan())
         assert [grant.job_id for grant in ready.grants] == [A, A, job_id("b")]
 
+    def test_a_job_that_must_not_overlap_waits_until_a_copy_that_was_cut_off_has_ended(self, ready: Scenario) -> None:
+        """15 min of isolation, its grace and a margin of 60 s (P-22); others start at once."""
+        ready.given(runs("a", overlap=Overlap.NEVER), lost("n0"))
+        assert ready.job("a").not_before_at == ready.at + (900 + 60 + 60) * 1000
+
     def test_several_leases_of_one_gang_on_it(self, ready: Scenario) -> None:
         """One fault, counted once."""
         ready.given(runs("a", replicas=3), lost("n0"))
