@@ -1,0 +1,1 @@
+"""Properties of the core over random histories, written as sentences."""
