@@ -73,8 +73,13 @@ class PostgresClaims:
         nodes, gpus, leases = _columns(claims)
         try:
             row = await self._one(CLAIM, tenure, nodes, gpus, leases)
-        except asyncpg.UniqueViolationError:
-            return await self._holders(nodes, gpus)
+        except asyncpg.UniqueViolationError as error:
+            holders = await self._holders(nodes, gpus)
+            if not holders:
+                raise UnknownOutcome(
+                    "a conflict that nobody holds: it went away, or one gpu was asked for twice"
+                ) from error
+            return holders
         if row["made"] != len(claims):
             raise UnknownOutcome(f"{row['made']} of {len(claims)} claims were made")
         return ()
