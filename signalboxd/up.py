@@ -82,7 +82,7 @@ async def run(args: argparse.Namespace) -> None:
         write_state(args, ground, children, postgres)
         if not stop.is_set():
             say(f"ready: {ground.address}")
-            await _until(stop, children)
+            await _until(stop, children, postgres)
         say("stopping")
 
 
@@ -235,9 +235,12 @@ def _check(children: list[Child]) -> None:
             raise error
 
 
-async def _until(stop: asyncio.Event, children: list[Child]) -> None:
+async def _until(stop: asyncio.Event, children: list[Child], postgres: EmbeddedPostgres) -> None:
     while not stop.is_set():
         _check(children)
+        if not postgres.running:
+            say("Postgres has ended; starting it again")
+            await asyncio.to_thread(postgres.start)
         try:
             await asyncio.wait_for(stop.wait(), 1.0)
         except TimeoutError:
