@@ -2,13 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent.gateway import GrpcGateway
 from events.ids import ClusterId, Epoch, NodeId
-from events.log import Raw
+from events.log import READ_BATCH, LogUnavailable, Raw
 from events.memory import MemoryCommandLog, MemoryEventLog, MemoryStore, Mode, Produce
 from scheduler.link import FromAgent, Register
 from scheduler.measures import Measures
@@ -23,6 +23,8 @@ from tests.simulation.waiting import pause
 
 DATABASE = "database"
 BROKER = "log"
+UNAVAILABLE_S = 4.0
+"""A broker that does not answer a read for so long is unavailable."""
 STATEMENT_S = 3.0
 """Without an answer for so long the outcome of a statement is unknown."""
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 8.0
@@ -68,13 +70,18 @@ class SimulatedLog(MemoryEventLog):
 
     async def read(self, after: int, limit: int) -> Sequence[Raw]:
         """As RecordLog.read."""
-        await self._site.network.faults.gate(self._process, "log.read")
+        await _reach(self._site, self._process, "log.read")
         return await super().read(after, limit)
 
     async def end(self) -> int:
         """As RecordLog.end."""
-        await self._site.network.faults.gate(self._process, "log.end")
+        await _reach(self._site, self._process, "log.end")
         return await super().end()
+
+    async def follow(self, after: int) -> AsyncIterator[Sequence[Raw]]:
+        """As RecordLog.follow: over an outage too."""
+        async for batch in _follow(self, after, self._partition.grown):
+            yield batch
 
 
 class SimulatedCommands(MemoryCommandLog):
@@ -85,12 +92,45 @@ class SimulatedCommands(MemoryCommandLog):
         self._site = site
         self._process = process
 
+    async def read(self, after: int, limit: int) -> Sequence[Raw]:
+        """As RecordLog.read."""
+        await _reach(self._site, self._process, "commands.read")
+        return await super().read(after, limit)
+
+    async def end(self) -> int:
+        """As RecordLog.end."""
+        await _reach(self._site, self._process, "commands.end")
+        return await super().end()
+
     async def follow(self, after: int) -> AsyncIterator[Sequence[Raw]]:
-        """As RecordLog.follow, a little later."""
-        async for batch in super().follow(after):
-            await pause(self._site.network.faults.latency())
-            await self._site.network.faults.gate(self._process, "commands.read")
+        """As RecordLog.follow: over an outage too."""
+        async for batch in _follow(self, after, self._partition.grown):
             yield batch
+
+
+async def _reach(site: Site, process: Process, gate: str) -> None:
+    """Pass to the broker and back. Raises LogUnavailable where it is cut off for too long."""
+    await site.network.faults.gate(process, gate)
+    await pause(site.network.faults.latency())
+    if site.network.is_blocked(process.name, BROKER):
+        await pause(UNAVAILABLE_S)
+        if site.network.is_blocked(process.name, BROKER):
+            raise LogUnavailable("the broker does not answer")
+
+
+async def _follow(
+    log: SimulatedLog | SimulatedCommands, after: int, grown: Callable[[], Awaitable[None]]
+) -> AsyncIterator[Sequence[Raw]]:
+    while True:
+        try:
+            batch = await log.read(after, READ_BATCH)
+        except LogUnavailable:
+            continue
+        if batch:
+            after = batch[-1].offset
+            yield batch
+        else:
+            await grown()
 
 
 class SimulatedGateway(GrpcGateway):

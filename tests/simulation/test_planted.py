@@ -17,6 +17,7 @@ from commands.decide.attempts import Draft
 from commands.entities import AttemptKey, Node, NodeState
 from events import chain
 from events.chain import Accepted, Dropped, Head, admit
+from events.envelope import Commit
 from events.gang import LeaseReleased, ReleasedBy
 from events.ids import Epoch
 from events.job import EndReason
@@ -111,6 +112,31 @@ def test_planted_p_8(monkeypatch: pytest.MonkeyPatch) -> None:
     finds(["late-statements", "takeover-reconcile.sent"], range(1, 13), {"I-2", "P-15"})
 
 
+@pytest.mark.parametrize("order", ["claim after append", "release before append"])
+def test_planted_i_2(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    """A writer that claims after its append, or releases before it, is found."""
+    claim, append, release = Writer._claim, Writer._append, Writer._release
+    made: list[Commit] = []
+
+    async def remember(self: Writer, commit: Commit) -> None:
+        made.append(commit)
+        if order == "release before append":
+            await claim(self, commit)
+
+    async def other_order(self: Writer, raw: bytes) -> Head:
+        commit = made.pop()
+        if order == "release before append":
+            await release(self, commit)
+        head = await append(self, raw)
+        if order == "claim after append":
+            await claim(self, commit)
+        return head
+
+    monkeypatch.setattr(Writer, "_claim", remember)
+    monkeypatch.setattr(Writer, "_append", other_order)
+    finds(["quiet"], range(1, 3), {"I-2"})
+
+
 def test_planted_p_13(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor that goes on at the end of the commands log, and not where it was taken to, is found."""
     real = Intake.read
@@ -176,10 +202,13 @@ def test_planted_p_17_grants(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_planted_p_17_stop_before_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent on which a stop that overtakes its start is lost is found."""
+    """An agent that answers a stop that overtakes its start, and does not remember it, is found."""
+    real = Fence._stop_unknown
 
     def lost(self: Fence, message: StopTask) -> Verdict:
-        return Verdict.KNOWN
+        verdict = real(self, message)
+        self.book.leases.pop(message.lease_id, None)
+        return verdict
 
     monkeypatch.setattr(Fence, "_stop_unknown", lost)
     finds(["hostile"], range(1, 6), {"P-17"})
