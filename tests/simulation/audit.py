@@ -24,8 +24,8 @@ from scheduler.link import Registered, ReportAck, StartTask, StopTask, ToAgent
 from scheduler.memory import Held
 from tests.simulation.second_opinion import SecondFilter
 
-Running = Callable[[], Mapping[str, Mapping[LeaseId, Sequence[int]]]]
-"""What really runs: node -> lease -> GPUs."""
+Running = Callable[[], Mapping[str, Mapping[LeaseId, Sequence[str]]]]
+"""What really runs: node -> lease -> UUIDs of its GPUs."""
 
 
 class Found(AssertionError):
@@ -187,9 +187,11 @@ class Auditor:
             if held is None or held.lease_id != claim.lease_id:
                 self._found("I-2", f"{claim.lease_id} lives on {claim.node_id}/{claim.gpu}, claimed is {held}")
         for node, leases in self._running().items():
+            known = self.state.node_by_id(NodeId(node))
+            slots = {slot.uuid: gpu for gpu, slot in enumerate(known.gpus)} if known is not None else {}
             for lease, gpus in leases.items():
                 for gpu in gpus:
-                    held = self._claims.get((NodeId(node), gpu))
+                    held = self._claims.get((NodeId(node), slots.get(gpu, -1)))
                     if held is None or held.lease_id != lease:
                         self._found("P-15", f"{lease} runs on {node}/{gpu}, claimed is {held}")
 

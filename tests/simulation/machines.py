@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.book import Book
 from agent.clock import LoopClock
 from agent.journal import MemoryJournal
 from agent.node import NodeAgent, World
-from agent.ports import Identity, NoTails, TaskStart
+from agent.ports import Identity, Inventory, NoTails, TaskStart
 from agent.simulated import MemoryLedger, SimulatedRuntime, VirtualGpus
 from events.ids import BlockId, GpuType, LeaseId, NodeId
 from scheduler.link import StartTask
@@ -59,6 +59,19 @@ class KilledRuntime(SimulatedRuntime):
         self.faults.gate_at_once(self.process, "exec.after")
 
 
+@dataclass(slots=True)
+class RotatedGpus(VirtualGpus):
+    """GPUs that may be found in another order: the first `rotation` of them last."""
+
+    rotation: int = 0
+
+    def inventory(self) -> Inventory:
+        """The same GPUs, in the order in which they are found now."""
+        found = VirtualGpus.inventory(self)
+        first = self.rotation % self.count
+        return replace(found, slots=found.slots[first:] + found.slots[:first])
+
+
 @dataclass(slots=True, kw_only=True)
 class Machine:
     """One node. `powered`: it has power; `serviced`: an agent that ends is started again."""
@@ -82,9 +95,9 @@ class Machine:
     agent: NodeAgent | None = None
     runtime: KilledRuntime = field(init=False)
     journal: KilledJournal = field(init=False)
-    cards: VirtualGpus = field(init=False)
-    _slots: dict[str, int] = field(init=False)
+    cards: RotatedGpus = field(init=False)
     _boots: int = 1
+    _journals: int = 1
     _starts: int = 0
 
     def __post_init__(self) -> None:
@@ -93,8 +106,7 @@ class Machine:
         self.runtime.faults, self.runtime.witness = self.faults, self.witness
         self.journal = KilledJournal(journal=f"{self.node}-journal")
         self.journal.faults = self.faults
-        self.cards = VirtualGpus(self.node, GPU_TYPE, self.gpus)
-        self._slots = {slot.uuid: index for index, slot in enumerate(self.cards.inventory().slots)}
+        self.cards = RotatedGpus(self.node, GPU_TYPE, self.gpus)
 
     def start(self) -> None:
         """Start the agent, unless it runs or cannot."""
@@ -142,6 +154,13 @@ class Machine:
         if self.process is not None:
             self.process.end("killed")
 
+    def lose_journal(self) -> None:
+        """kill -9 the agent and replace its disk: it remembers nothing, while its tasks run on."""
+        self.trace(f"{self.node} loses the journal of its agent")
+        self.kill_agent()
+        self._journals += 1
+        self.journal.journal, self.journal.saved = f"{self.node}-journal-{self._journals}", None
+
     def power_off(self, for_s: float) -> None:
         """The machine loses power, and with it its tasks; it boots again later."""
         self.trace(f"{self.node} loses power for {for_s:.0f} s")
@@ -156,11 +175,7 @@ class Machine:
         self.powered = True
         self.start()
 
-    def running(self) -> dict[LeaseId, tuple[int, ...]]:
-        """What really runs now: lease -> its GPUs."""
+    def running(self) -> dict[LeaseId, tuple[str, ...]]:
+        """What really runs now: lease -> UUIDs of its GPUs."""
         now = self.loop.time()
-        return {
-            lease: tuple(self._slots[gpu] for gpu in task.gpus)
-            for lease, task in self.runtime.tasks.items()
-            if task.ends_at > now
-        }
+        return {lease: task.gpus for lease, task in self.runtime.tasks.items() if task.ends_at > now}

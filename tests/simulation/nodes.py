@@ -1,5 +1,7 @@
 """Stories of nodes (PROTOCOL 5 to 9): what agents are told and when, partitions, slow starts, agents that die."""
 
+from commands.entities import NodeState
+from commands.messages import WipeNode
 from events.ids import JobId
 from events.job import CheckpointPlan, Overlap
 from scheduler.link import StartTask
@@ -156,3 +158,41 @@ async def power_cuts(world: World) -> None:
         await busy(world, 12.0, longest_s=60)
         if chance.random() < 0.3:
             await takeover(world)
+
+
+async def lost_journals(world: World) -> None:
+    """Agents come back without their memory, at any time, and leaders change."""
+    chance = draw(world.seed, "journals")
+    await world.people.settle_in()
+    for _ in range(6):
+        await busy(world, 10.0, longest_s=30)
+        world.machines[chance.choice(list(world.machines))].lose_journal()
+        if chance.random() < 0.4:
+            await takeover(world)
+    await busy(world, 20.0)
+
+
+# 15: GPUs that change places
+
+
+async def renumbered(world: World) -> None:
+    """GPUs of a node are found in another order when its agent comes back, while leases live on it."""
+    chance = draw(world.seed, "renumbered")
+    await world.people.settle_in()
+    for _ in range(4):
+        await busy(world, 10.0, longest_s=30)
+        machine = world.machines[chance.choice(list(world.machines))]
+        machine.cards.rotation += 1
+        machine.kill_agent()
+        await pause(5.0)
+    await busy(world, 20.0)
+    await pause(200.0)
+    await wipe_lost(world)
+
+
+async def wipe_lost(world: World) -> None:
+    """An operator looks at each lost node, finds nothing on it, and says so."""
+    for node in world.auditor.state.nodes.rows.values():
+        if node.state is NodeState.LOST:
+            await until(lambda node=node: not world.machines[node.id].running(), 600.0)  # type: ignore[misc]
+            await world.people.command(WipeNode(node_id=node.id, reason="looked at it: nothing runs there"))

@@ -114,7 +114,7 @@ class People:
             "env": env,
             "checkpoint": CheckpointPlan(grace_s=chance.choice((2, 5, 10)), uri="s3://runs"),
             "retries": chance.choice((0, 0, 1)),
-            "overlap": chance.choice((Overlap.ALLOWED, Overlap.ALLOWED, Overlap.NEVER)),
+            "overlap": chance.choice((*[Overlap.ALLOWED] * 7, Overlap.NEVER)),
         }
         return JobSpec(**{**drawn, **fields})  # type: ignore[arg-type]
 

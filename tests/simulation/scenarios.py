@@ -33,8 +33,8 @@ async def storm(world: World) -> None:
 async def bad_weather(world: World) -> None:
     """Power, cables, clocks and processes fail for three minutes."""
     await world.people.settle_in()
-    world.faults.chaos = Chaos(freeze=0.001, kill=0.0002, agent_kill=0.002, hold=0.004, lose=0.001, double=0.005)
-    weather = Weather(world, draw(world.seed, "weather"))
+    world.faults.chaos = Chaos(freeze=0.0005, agent_kill=0.002, hold=0.002, double=0.005, hold_max_s=4.0)
+    weather = Weather(world, draw(world.seed, "weather"), pace_s=8.0)
     blows = world.loop.task_outside(weather.blow(world.loop.now + 170.0))
     await busy(world, 180.0, longest_s=60)
     await blows
@@ -69,6 +69,8 @@ STORIES: list[tuple[str, Story, Shape]] = [
     ("slow-starts", nodes.slow_starts, SMALL),
     *((f"agent-dies-{gate}", nodes.dying_agents(gate), SMALL) for gate in nodes.AGENT_GATES),
     ("power-cuts", nodes.power_cuts, SMALL),
+    ("lost-journals", nodes.lost_journals, SMALL),
+    ("renumbered", nodes.renumbered, SMALL),
     ("truncated-events", outages.truncated(Topic.EVENTS), SMALL),
     ("truncated-commands", outages.truncated(Topic.COMMANDS), SMALL),
     ("poison", outages.poison(False), SMALL),

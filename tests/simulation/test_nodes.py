@@ -52,3 +52,15 @@ def test_agents_may_die_anywhere(gate: str, seed: int) -> None:
 def test_machines_may_lose_power(seed: int) -> None:
     """What ran on a machine that went out is known to be gone when it is back, and runs again (9)."""
     assert run(SCENARIOS["power-cuts"], seed).events["TaskEnded"] > 0
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_an_agent_may_lose_its_memory(seed: int) -> None:
+    """An agent whose disk was replaced kills what it finds running, and the log lets those leases go (9, P-19)."""
+    assert run(SCENARIOS["lost-journals"], seed).events["LeaseReleased"] > 0
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_gpus_may_change_places(seed: int) -> None:
+    """Tasks keep the GPUs they were given by UUID; the node waits for its leases to end, or for a wipe (15, P-21)."""
+    assert run(SCENARIOS["renumbered"], seed).events["NodeRegistered"] > 6

@@ -7,6 +7,9 @@ from tests.simulation.schedulers import BROKER, DATABASE
 from tests.simulation.waiting import pause
 from tests.simulation.world import World
 
+NODES_SHARE = 0.85
+"""Faults of nodes among all: each new leader waits anew before it calls a node lost (P-20)."""
+
 
 class Weather:
     """Bad weather over one world, until its end."""
@@ -15,11 +18,13 @@ class Weather:
         self._world = world
         self._chance = chance
         self._pace_s = pace_s
-        self._kinds: list[Callable[[], None]] = [
+        self._of_nodes: list[Callable[[], None]] = [
             self.agent_dies,
             self.agent_freezes,
             self.node_cut_off,
             self.power_fails,
+        ]
+        self._of_schedulers: list[Callable[[], None]] = [
             self.scheduler_dies,
             self.scheduler_freezes,
             lambda: self.scheduler_cut_off(DATABASE, 12.0),
@@ -32,7 +37,8 @@ class Weather:
         """One fault after another."""
         while self._world.loop.now < until_s:
             await pause(self._chance.random() * self._pace_s)
-            self._chance.choice(self._kinds)()
+            of_nodes = self._chance.random() < NODES_SHARE
+            self._chance.choice(self._of_nodes if of_nodes else self._of_schedulers)()
 
     def _node(self) -> str:
         return self._chance.choice(list(self._world.machines))
