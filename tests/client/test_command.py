@@ -196,6 +196,7 @@ def test_files_are_submitted_as_they_were_meant(api: ScriptedApi, command: Comma
         "env": {"A": "010", "B": "on", "C": None},
         "deadline": "2026-12-01T00:00:00Z",
         "topology": {"pack": "block"},
+        "workdir": str(tmp_path),
     }
 
 

@@ -7,6 +7,7 @@ library. Must not import anything of the service.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from signalbox import job
     from signalbox.client import Client, connect
     from signalbox.errors import FieldError, NoProfile, Refused, ServerFault, SignalboxError, Unreachable
     from signalbox.profile import Profile
@@ -26,6 +27,7 @@ __all__ = [
     "Submission",
     "Unreachable",
     "connect",
+    "job",
 ]
 
 _HOMES = {
@@ -49,6 +51,13 @@ def __getattr__(name: str) -> Any:
     """Load a public name from its module (PEP 562)."""
     from importlib import import_module
 
+    if name == "job":
+        return import_module("signalbox.job")
     if name not in _HOMES:
         raise AttributeError(f"module 'signalbox' has no attribute {name!r}")
     return getattr(import_module(f"signalbox.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not: what a notebook offers to complete."""
+    return sorted(__all__)

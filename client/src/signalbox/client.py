@@ -38,17 +38,27 @@ def connect(
     token: str | None = None,
     *,
     patience_s: float = PATIENCE_S,
+    on_no_answer: Callable[[str], None] | None = None,
 ) -> Client:
-    """A client for the profile in force (see signalbox.profile). Opens no connection yet. Raises NoProfile."""
-    return Client(profiles.load(profile, address, token), patience_s=patience_s)
+    """A client for the profile in force (see signalbox.profile). Opens no connection yet. Raises NoProfile.
+
+    `on_no_answer` is called, with the address, when the first request finds nobody there and is to be tried again.
+    """
+    return Client(profiles.load(profile, address, token), patience_s=patience_s, on_no_answer=on_no_answer)
 
 
 class Client:
     """Everything that can be asked of one installation. Raises SignalboxError, with the API's own words."""
 
-    def __init__(self, profile: profiles.Profile, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        profile: profiles.Profile,
+        *,
+        patience_s: float = PATIENCE_S,
+        on_no_answer: Callable[[str], None] | None = None,
+    ) -> None:
         self.profile = profile
-        self._transport = Transport(profile.address, profile.token, patience_s)
+        self._transport = Transport(profile.address, profile.token, patience_s, on_no_answer)
         self._written: dict[str, int] = {}
         self._unseen: set[str] = set()
 
@@ -67,13 +77,14 @@ class Client:
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def submit(self, spec: Mapping[str, Any], idempotency_key: str | None = None) -> Submission:
-        """Submit a job, given as the body of POST /v1/jobs.
+        """Submit a job, given as the body of POST /v1/jobs; the profile fills in team, gpu_type and max_runtime.
 
         Without a key one is made. Every try of this call goes under the same key, so that the job exists once however
         often it was sent; after Unreachable, call again with a key of your own to be sure of the same.
         """
         key = idempotency_key or str(uuid.uuid4())
-        answer = Submission.from_wire(self._write("POST", "/v1/jobs", dict(spec), key), key)
+        body = profiles.with_defaults(spec, self.profile)
+        answer = Submission.from_wire(self._write("POST", "/v1/jobs", body, key), key)
         if answer.seq is not None:
             self._written[answer.id] = answer.seq
         else:
@@ -92,10 +103,11 @@ class Client:
         team: str | None = None,
         state: str | Sequence[str] | None = None,
         label: str | Sequence[str] | None = None,
+        held: bool | None = None,
         limit: int | None = None,
     ) -> Iterator[Job]:
         """Jobs, newest first, page by page as they are taken; at most `limit`. `label` is "name=value"."""
-        asked = {"team": team, "state": state, "label": label}
+        asked = {"team": team, "state": state, "label": label, "held": held}
         for count, row in enumerate(self._pages("/v1/jobs", "jobs", limit=page_size(limit), **asked), start=1):
             yield Job.from_wire(row)
             if count == limit:
@@ -137,7 +149,7 @@ class Client:
 
     def job_events(self, id: str) -> list[dict[str, Any]]:
         """A job's events, oldest first."""
-        return list(self._pages(f"{_job(id)}/events", "events", min_seq=self._written.get(id)))
+        return list(self._pages(f"{_job(id)}/events", "events", min_seq=self._written.get(id), limit=PAGE_MAX))
 
     def checkpoints(self, id: str) -> list[dict[str, Any]]:
         """A job's accepted checkpoints."""
@@ -161,7 +173,7 @@ class Client:
                 time.sleep(POLL_MAX_S)
                 continue
             away_since = None
-            current = (job.state, job.attempt, job.held, job.queue_position, job.waiting)
+            current = (job.state, job.attempt, job.held, job.queue_position, job.waits_for)
             if current != shown:
                 shown, pause_s = current, POLL_FIRST_S
                 if on_change is not None:
@@ -236,8 +248,14 @@ class Client:
         return dict(self._write("POST", f"{_node(id)}:undrain", None) or {})
 
     def queue(self, *, team: str | None = None) -> list[dict[str, Any]]:
-        """The waiting jobs in their order; with `team`, only that team's, at their places among all."""
+        """The waiting jobs in their order; with `team`, only that team's, at their places among all. Held jobs have
+        no place, and are not among them (`held`).
+        """
         return [row for row in self._pages("/v1/queue", "queue") if team in (None, row.get("team"))]
+
+    def held(self, *, team: str | None = None) -> list[dict[str, Any]]:
+        """The waiting jobs that are held, oldest first."""
+        return [dict(job.raw) for job in self.jobs(team=team, state="QUEUED", held=True) if job.held][::-1]
 
     def cluster(self) -> dict[str, Any]:
         """The cluster at a glance: GPUs by type, in use, free, out of service."""

@@ -19,8 +19,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from signalbox.errors import NoProfile
+
+DEFAULTS = ("team", "gpu_type", "max_runtime")
+"""Fields that a profile fills in where a job states nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,12 @@ def load(profile: str | Path | None = None, address: str | None = None, token: s
         raise NoProfile(f"{where!r} is not an address: it has to begin with http:// or https://")
     own = stored.token if stored and stored.address.rstrip("/") == where else None
     return replace(stored or Profile(address=where), address=where, token=token or env.get("SIGNALBOX_TOKEN") or own)
+
+
+def with_defaults(spec: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
+    """The spec with the profile's values for what it does not state."""
+    stated = {name: getattr(profile, name) for name in DEFAULTS if getattr(profile, name)}
+    return {**stated, **spec}
 
 
 def _folder(env: Mapping[str, str]) -> Path:

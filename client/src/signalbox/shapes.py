@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,10 @@ from signalbox.times import ago, instant
 
 ENDS = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "REJECTED", "TIMED_OUT"})
 """States after which a job does not change any more (R-3)."""
+
+
+CONSEQUENCES = {"never_started": 1, "stopped": 2}
+"""Ends of a task that follow from another's; the others are causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,19 @@ class Job:
         """Why it waits, in a line; empty where it does not, or where nothing is known yet."""
         return "; ".join(reasons(self.raw.get("waiting")))
 
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The same to compare by: it stays as it is while nothing but the clock has moved."""
+        return tuple(repr(entry) for entry in (self.raw.get("waiting") or {}).get("reasons") or ())
+
+    @property
+    def waiting_beyond_place(self) -> str:
+        """As `waiting`, without the place in the queue: for those who have told `queue_position`."""
+        waiting = self.raw.get("waiting") or {}
+        place = (self.queue_position or 0) - 1
+        kept = [each for each in waiting.get("reasons") or () if not _of_place(each, place)]
+        return "; ".join(reasons({"reasons": kept}))
+
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> Job:
         """Read one job; part of what was submitted lies under `spec`."""
@@ -144,10 +161,46 @@ def facts(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else {}
 
 
+def failure(events: Iterable[Mapping[str, Any]], attempt: int | None = None) -> str:
+    """Why the ranks of an attempt failed, in their nodes' words; empty where they say nothing.
+
+    `events` are a job's, oldest first. Default: the last attempt of which anything is known. Of several ranks the one
+    that failed by itself is told, before those that were stopped for it.
+    """
+    told: dict[int, list[Mapping[str, Any]]] = {}
+    for event in events:
+        fact = facts(event)
+        if event.get("type") == "task.ended" and fact.get("detail"):
+            told.setdefault(int(fact.get("attempt") or 0), []).append(fact)
+    ends = told.get(max(told, default=0) if attempt is None else attempt, [])
+    if not ends:
+        return ""
+    first = min(ends, key=lambda fact: CONSEQUENCES.get(str(fact.get("end")), 0))
+    return blame(first)
+
+
+def blame(end: Mapping[str, Any]) -> str:
+    """How a rank ended, in its node's words; empty where there are none."""
+    rank = f"rank {end['rank']}: " if end.get("rank") else ""
+    return f"{rank}{end['detail']}" if end.get("detail") else ""
+
+
+def rejected(job: Job) -> str:
+    """Why a job was rejected, with the field and the limit at fault; empty where it was not."""
+    why = job.raw.get("rejection") or {}
+    field = f"{why['field']}: {why.get('value')}" if why.get("field") else ""
+    said = [str(why.get("code") or "").replace("_", " "), field, f"limit {why['limit']}" if why.get("limit") else ""]
+    return ", ".join(filter(None, said))
+
+
 def reasons(waiting: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The reasons of a `waiting` object, or of the answer of /why, as sentences: the API's own where it gives them."""
     listed = (waiting or {}).get("reasons") or ()
     return tuple(_sentence(entry) for entry in listed if isinstance(entry, Mapping))
+
+
+def _of_place(reason: Any, ahead: int) -> bool:
+    return isinstance(reason, Mapping) and reason.get("code") == "queued" and reason.get("ahead") == ahead
 
 
 def _sentence(reason: Mapping[str, Any]) -> str:

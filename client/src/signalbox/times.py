@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d{1,9})([smhd])")
+_DURATION = re.compile(r"([1-9]\d{0,8})([smhd])")
 
 
 def seconds(duration: str) -> int:

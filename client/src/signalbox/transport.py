@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -79,14 +79,20 @@ class Silent(Unreachable):
 
 
 class Transport:
-    """A connection pool to one address. Safe to share between threads."""
+    """A connection pool to one address. Safe to share between threads.
 
-    def __init__(self, address: str, token: str | None, patience_s: float) -> None:
+    `on_no_answer` is called once, with the address: when nobody listens there from the first request on.
+    """
+
+    def __init__(
+        self, address: str, token: str | None, patience_s: float, on_no_answer: Callable[[str], None] | None = None
+    ) -> None:
         headers = {"User-Agent": f"signalbox-client/{client_version()}"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         self.address = address
         self.patience_s = patience_s
+        self._on_no_answer = on_no_answer if patience_s else None
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=8)
         self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout, limits=limits)
@@ -116,8 +122,9 @@ class Transport:
             try:
                 response = self._http.send(request)
             except httpx.TransportError as error:
-                failure = unreachable(self.address, error)
+                failure = self._unanswered(error)
             else:
+                self._on_no_answer = None
                 if response.is_success:
                     return _body(response)
                 failure = problem(response)
@@ -144,6 +151,7 @@ class Transport:
         request.extensions["timeout"] = {**request.extensions["timeout"], "read": silence_s}
         try:
             response = self._http.send(request, stream=True)
+            self._on_no_answer = None
             try:
                 if not response.is_success:
                     response.read()
@@ -154,7 +162,13 @@ class Transport:
         except httpx.ReadTimeout as error:
             raise Silent(f"Signalbox at {self.address} has fallen silent") from error
         except httpx.TransportError as error:
-            raise unreachable(self.address, error) from error
+            raise self._unanswered(error) from error
+
+    def _unanswered(self, error: httpx.TransportError) -> Unreachable:
+        told, self._on_no_answer = self._on_no_answer, None
+        if told is not None and isinstance(error, httpx.ConnectError):
+            told(self.address)
+        return unreachable(self.address, error)
 
     def _request(
         self,

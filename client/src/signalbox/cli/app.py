@@ -6,6 +6,7 @@ import logging
 import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperGroup
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 from signalbox.cli import ending
 from signalbox.client import Client, connect
 from signalbox.errors import SignalboxError
+from signalbox.times import seconds
 from signalbox.transport import client_version
 
 CLI_PATIENCE_S = 8.0
@@ -76,6 +78,23 @@ app = typer.Typer(
 )
 settings = Settings()
 
+
+def stated(value: str | None) -> str | None:
+    """An option's text; one that is given and empty is a slip (an unset variable), and no way to say nothing."""
+    if value is not None and not value.strip():
+        raise typer.BadParameter("it is empty: leave the option out, or give it a value")
+    return value
+
+
+def duration(text: str) -> str:
+    """A duration as the API takes it. Raises BadParameter, in the same words for every command."""
+    try:
+        seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
+
+
 Json = Annotated[bool, typer.Option("--json", help="Nothing but JSON on stdout.")]
 
 
@@ -104,7 +123,13 @@ def options(
 
 def client() -> Client:
     """The client for the options given. Raises NoProfile."""
-    return connect(settings.profile, settings.address, patience_s=settings.patience_s)
+    return connect(settings.profile, settings.address, patience_s=settings.patience_s, on_no_answer=_trying)
+
+
+def _trying(address: str) -> None:
+    here = urlsplit(address).hostname in ("127.0.0.1", "localhost", "::1")
+    asked = "; is `./dev up` running?" if here else ""
+    complain(f"no answer from {address}, trying for {settings.patience_s:g} s{asked}")
 
 
 def complain(message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from signalbox.cli import output
-from signalbox.cli.app import Defaulting, Json, app, client
+from signalbox.cli.app import Defaulting, Json, app, client, stated
 from signalbox.cli.output import Column
 from signalbox.cli.specfile import read_mapping
 from signalbox.cli.timeline import fields_of
@@ -111,7 +111,9 @@ def undrain(node: NodeId, as_json: Json = False) -> None:
 
 @quota_app.command("show")
 def quota_show(
-    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Default: the profile's team.")] = None,
+    team: Annotated[
+        str | None, typer.Argument(metavar="[TEAM]", callback=stated, help="Default: the profile's team.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What a team is guaranteed, may borrow, and uses, by GPU type."""
@@ -175,7 +177,7 @@ def audit(
     actor: Annotated[str | None, typer.Option("--actor")] = None,
     job: Annotated[str | None, typer.Option("--job")] = None,
     node: Annotated[str | None, typer.Option("--node")] = None,
-    team: Annotated[str | None, typer.Option("--team", "-t")] = None,
+    team: Annotated[str | None, typer.Option("--team", "-t", callback=stated)] = None,
     kind: Annotated[str | None, typer.Option("--type")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1)] = 50,
     as_json: Json = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any
@@ -9,17 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from signalbox.cli import ending, output
-from signalbox.cli.app import Json, app, client, complain
+from signalbox.cli.app import Json, app, client, complain, duration, stated
 from signalbox.cli.output import Column
-from signalbox.cli.timeline import told
+from signalbox.cli.timeline import clock, moment, told
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
-from signalbox.shapes import ENDS, Job, reasons
-from signalbox.times import ago, humane, instant, seconds
+from signalbox.shapes import ENDS, Job, failure, reasons, rejected
+from signalbox.times import ago, humane, instant
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, j_...")]
 JobIds = Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of jobs.")]
-Team = Annotated[str | None, typer.Option("--team", "-t", help="Only this team's.")]
+Team = Annotated[str | None, typer.Option("--team", "-t", callback=stated, help="Only this team's.")]
 
 
 def shape(row: Mapping[str, Any]) -> str:
@@ -36,12 +37,16 @@ def _state(row: Mapping[str, Any]) -> str:
     return f"{row.get('state') or 'QUEUED'}{' (held)' if row.get('held') else ''}"
 
 
+def _place(row: Mapping[str, Any]) -> object:
+    return "held" if row.get("held") else row.get("queue_position")
+
+
 def _start(row: Mapping[str, Any]) -> str:
     return ago(instant(row.get("estimated_start")))
 
 
 QUEUE = (
-    Column(title="POS", read=lambda row: row.get("queue_position"), right=True),
+    Column(title="POS", read=_place, right=True),
     Column(title="JOB", read=_id),
     Column(title="TEAM", read=lambda row: row.get("team"), drop=2),
     Column(title="NAME", read=lambda row: row.get("name"), drop=5),
@@ -72,9 +77,9 @@ def ran(job: Job) -> str:
 
 @app.command()
 def queue(team: Team = None, as_json: Json = False) -> None:
-    """The jobs that wait, in their order, with the reason and the estimated start."""
+    """The jobs that wait, in their order, with the reason and the estimated start; held ones below."""
     with client() as api:
-        rows = api.queue(team=team)
+        rows = api.queue(team=team) + api.held(team=team)
     output.show(rows, as_json, lambda: output.table(rows, QUEUE, "Nothing waits."))
 
 
@@ -106,7 +111,8 @@ def show(job: JobId, as_json: Json = False) -> None:
 
 def _show(job: Job, events: Sequence[Mapping[str, Any]]) -> None:
     raw = job.raw
-    started = f"{ago(job.started_at)}" if job.started_at else ""
+    limit = instant(raw.get("limit_at"))
+    spec = raw.get("spec") or {}
     nodes = ", ".join(job.nodes[:8]) + (f" and {len(job.nodes) - 8} more" if len(job.nodes) > 8 else "")
     blocks = ", ".join(str(block) for block in (raw.get("allocation") or {}).get("blocks") or ())
     waiting = "" if job.ended or job.state == "RUNNING" else job.waiting
@@ -117,13 +123,18 @@ def _show(job: Job, events: Sequence[Mapping[str, Any]]) -> None:
             ("state", _state(raw)),
             ("exit code", job.exit_code),
             ("reason", job.reason),
+            ("failure", "" if job.state == "SUCCEEDED" else rejected(job) or failure(events)),
+            ("command", shlex.join(map(str, spec.get("command") or ()))),
+            ("workdir", spec.get("workdir")),
             ("team", job.team),
             ("class", job.priority_class),
             ("gpus", f"{job.gpus} ({shape(raw)})"),
             ("attempt", job.attempt or ""),
             ("preemptions", job.preemptions or ""),
+            ("max runtime", raw.get("max_runtime")),
             ("submitted", ago(job.submitted_at) if job.submitted_at else ""),
-            ("started", started),
+            ("started", ago(job.started_at) if job.started_at else ""),
+            ("limit", f"{clock(limit)} UTC ({ago(limit)})" if limit and not job.ended else ""),
             ("ended", ago(job.ended_at) if job.ended_at else ""),
             ("nodes", nodes),
             ("blocks", blocks),
@@ -133,13 +144,15 @@ def _show(job: Job, events: Sequence[Mapping[str, Any]]) -> None:
             ("waits for", waiting),
         ]
     )
-    if events:
+    if listed := [event for event in events if event.get("type") != "command.done"]:
         output.line()
-        output.table([told(event) for event in events], TIMELINE, "")
+        first = instant(listed[0].get("at"))
+        output.table([{**told(event), **moment(event, first)} for event in listed], TIMELINE, "")
 
 
 TIMELINE = (
-    Column(title="WHEN", read=lambda row: row["when"]),
+    Column(title="TIME (UTC)", read=lambda row: row["clock"]),
+    Column(title="AFTER", read=lambda row: row["offset"], right=True),
     Column(title="EVENT", read=lambda row: row["type"]),
     Column(title="", read=lambda row: row["detail"], cut=True),
 )
@@ -212,11 +225,8 @@ def extend(
     as_json: Json = False,
 ) -> None:
     """Give a job more run time."""
-    try:
-        seconds(by)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    each([job], lambda api, id: api.extend(id, by), as_json)
+    asked = duration(by)
+    each([job], lambda api, id: api.extend(id, asked), as_json)
 
 
 @app.command()

@@ -4,20 +4,18 @@ and a date are not read as a number, a truth value and a time. Must not judge a 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from signalbox.errors import NoProfile
-from signalbox.profile import Profile
 
 TEXTS = frozenset(
     {"env", "labels", "secrets", "command", "name", "array", "deadline", "max_runtime", "image", "workdir"}
 )
 """Fields whose scalars are text, also those inside their mappings and lists."""
-DEFAULTS = ("team", "gpu_type", "max_runtime")
-"""Fields that a profile fills in where a job states nothing."""
 
 
 class BadFile(NoProfile):
@@ -45,10 +43,17 @@ def read_mapping(source: Path | str) -> dict[str, Any]:
         raise BadFile(f"{name} is no YAML: {error}") from None
 
 
-def with_defaults(spec: dict[str, Any], profile: Profile) -> dict[str, Any]:
-    """The spec with the profile's values for what it does not state."""
-    stated = {name: getattr(profile, name) for name in DEFAULTS if getattr(profile, name)}
-    return {**stated, **spec}
+def settled(spec: dict[str, Any], beside: Path) -> dict[str, Any]:
+    """The spec with its workdir made absolute, from the folder `beside` which its file lies in.
+
+    Without an image that folder is also where a job runs that states none: it is a process of this machine's files.
+    """
+    given = spec.get("workdir")
+    if given is None and spec.get("image"):
+        return spec
+    if not isinstance(given, str | None):
+        return spec  # the API says what is wrong with it
+    return {**spec, "workdir": os.path.abspath(beside / Path(given or ".").expanduser())}
 
 
 def _as_text(node: Any) -> None:

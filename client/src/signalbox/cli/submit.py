@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from signalbox.cli import ending, output
-from signalbox.cli.app import Json, app, client, complain
+from signalbox.cli.app import Json, app, client, complain, duration, stated
 from signalbox.cli.jobs import split_pair
 from signalbox.cli.shape import gang
-from signalbox.cli.specfile import read_mapping, with_defaults
+from signalbox.cli.specfile import read_mapping, settled
 from signalbox.cli.watch import Watcher
 from signalbox.client import Client
 from signalbox.errors import Unreachable
 from signalbox.shapes import Submission
 from signalbox.times import ago
 
+UNLIMITED = "unlimited"
+"""The max runtime of services."""
 Key = Annotated[
     str | None,
     typer.Option("--key", metavar="KEY", help="Idempotency key: the same key and job again name the same job."),
@@ -30,38 +33,41 @@ Key = Annotated[
 @app.command()
 def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A job as YAML or JSON; - is stdin.")],
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for its end, and exit with its exit code.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Show its output, and exit with its exit code.")] = False,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Submit the job in a file."""
+    """Submit the job in a file. A relative workdir, and a missing one without an image, are those of the file."""
     spec = read_mapping(sys.stdin.read() if file == "-" else Path(file))
+    spec = settled(spec, Path.cwd() if file == "-" else Path(file).parent.absolute())
+    warn_of(spec)
     with client() as api:
-        made = send(api, with_defaults(spec, api.profile), key)
+        made = send(api, spec, key)
         if not wait:
             output.show(made.raw, as_json, lambda: output.line(accepted(made)))
             raise typer.Exit(ending.REFUSED if made.state == "REJECTED" else ending.OK)
-        complain(accepted(made))
-        stand_by(api, made.id, as_json=as_json, with_output=False)
+        stand_by(api, made, as_json=as_json, cancels=False)
 
 
 @app.command(context_settings={"ignore_unknown_options": False})
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, as an argument list.")],
-    team: Annotated[str | None, typer.Option("--team", "-t")] = None,
+    team: Annotated[str | None, typer.Option("--team", "-t", callback=stated)] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", "-g", min=1, help="GPUs of the whole job; default 1.")] = None,
     replicas: Annotated[int | None, typer.Option("--replicas", "-n", min=1, help="Ranks to start together.")] = None,
     per_replica: Annotated[int | None, typer.Option("--gpus-per-replica", min=1, help="GPUs of each rank.")] = None,
-    gpu_type: Annotated[str | None, typer.Option("--type", help="GPU type.")] = None,
+    gpu_type: Annotated[str | None, typer.Option("--type", callback=stated, help="GPU type.")] = None,
     time: Annotated[str | None, typer.Option("--time", metavar="DURATION", help="Max runtime: 30m, 2h, 3d.")] = None,
-    priority_class: Annotated[str | None, typer.Option("--class", help="Priority class.")] = None,
+    priority_class: Annotated[str | None, typer.Option("--class", callback=stated, help="Priority class.")] = None,
     name: Annotated[str | None, typer.Option("--name")] = None,
     env: Annotated[
         list[str] | None,
         typer.Option("--env", "-e", metavar="K[=V]", help="Repeatable; without =V the value is taken from here."),
     ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", "-l", metavar="NAME=VALUE")] = None,
-    workdir: Annotated[str | None, typer.Option("--workdir", "-C", help="Default without --image: here.")] = None,
+    workdir: Annotated[
+        str | None, typer.Option("--workdir", "-C", callback=stated, help="Default without --image: here.")
+    ] = None,
     image: Annotated[str | None, typer.Option("--image", help="Container image.")] = None,
     interactive: Annotated[bool, typer.Option("--interactive", help="Someone waits at it: a latency pool.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Submit, print the job's id, and leave.")] = False,
@@ -78,7 +84,7 @@ def run(
     stated: dict[str, Any] = {
         "team": team,
         "gpu_type": gpu_type,
-        "max_runtime": time,
+        "max_runtime": duration(time) if time not in (None, UNLIMITED) else time,
         "priority_class": priority_class,
         "name": name,
         "image": image,
@@ -89,13 +95,13 @@ def run(
     }
     spec = {field: value for field, value in stated.items() if value}
     spec |= {"command": list(command), "replicas": shaped[0], "gpus_per_replica": shaped[1]}
+    warn_of(spec)
     with client() as api:
-        made = send(api, with_defaults(spec, api.profile), key)
+        made = send(api, spec, key)
         if detach:
             output.show(made.raw, as_json, lambda: output.line(made.id))
             raise typer.Exit(ending.REFUSED if made.state == "REJECTED" else ending.OK)
-        complain(accepted(made))
-        stand_by(api, made.id, as_json=as_json, with_output=True)
+        stand_by(api, made, as_json=as_json, cancels=True)
 
 
 def send(api: Client, spec: dict[str, Any], key: str | None) -> Submission:
@@ -111,10 +117,11 @@ def send(api: Client, spec: dict[str, Any], key: str | None) -> Submission:
         raise
 
 
-def stand_by(api: Client, id: str, *, as_json: bool, with_output: bool) -> None:
-    """Watch the job to its end, and exit with what stands for it."""
+def stand_by(api: Client, made: Submission, *, as_json: bool, cancels: bool) -> None:
+    """Watch the job to its end, and exit with what stands for it. `cancels`: Ctrl-C cancels it."""
+    complain(accepted(made))
     target = sys.stderr.buffer if as_json else sys.stdout.buffer
-    job = Watcher(api, id, target if with_output else None).until_end()
+    job = Watcher(api, made.id, target, cancels=cancels, said=accepted(made)).until_end()
     if as_json:
         output.document(job.raw)
     raise typer.Exit(ending.of_job(job))
@@ -126,6 +133,13 @@ def accepted(made: Submission) -> str:
     said += [f"position {made.queue_position}"] if made.queue_position is not None else []
     said += [f"estimated start {ago(made.estimated_start)}"] if made.estimated_start else []
     return ", ".join(said)
+
+
+def warn_of(spec: Mapping[str, Any]) -> None:
+    """Say that a working directory is not here: it has to be where the job runs, which may be elsewhere."""
+    given = spec.get("workdir")
+    if isinstance(given, str) and not spec.get("image") and not os.path.isdir(given):
+        complain(f"there is no folder {given} here; the job starts only on a node that has it")
 
 
 def folder(workdir: str | None, image: str | None) -> str | None:

@@ -74,9 +74,14 @@ def top(
 
 
 def look(api: Client) -> dict[str, Any]:
-    """What there is to see: `cluster`, `running` and `queue`."""
+    """What there is to see: `cluster`, `running`, `queue` and `held`."""
     running = (dict(job.raw) for job in islice(api.jobs(state=sorted(ACTIVE)), ROWS_MAX))
-    return {"cluster": api.cluster(), "running": list(running), "queue": api.queue()[:ROWS_MAX]}
+    return {
+        "cluster": api.cluster(),
+        "running": list(running),
+        "queue": api.queue()[:ROWS_MAX],
+        "held": api.held()[:ROWS_MAX],
+    }
 
 
 def _look_again(api: Client, before: dict[str, Any]) -> dict[str, Any]:
@@ -90,15 +95,16 @@ def _look_again(api: Client, before: dict[str, Any]) -> dict[str, Any]:
 
 def screen(seen: Mapping[str, Any], width: int, height: int | None) -> RenderableType:
     """All of it, as many rows as the height has room for."""
-    running, queued = seen["running"], seen["queue"]
+    running, queued = seen["running"], [*seen["queue"], *seen["held"]]
     types = list((seen["cluster"].get("gpu_types") or {}).values())
     room = max(4, height - FURNITURE - len(types)) if height else ROWS_MAX
     half = max(2, room - min(len(queued), room // 2))
     parts: list[RenderableType] = [Text(headline(seen["cluster"]), style="bold"), *_listed(types, TYPES, width)]
     if "away" in seen:
         parts.append(Text(str(seen["away"]), style="red"))
+    waiting = f"{len(seen['queue'])} waiting" + (f", {len(seen['held'])} held" if seen["held"] else "")
     parts += [Text(), Text(f"{len(running)} running", style="bold"), *_listed(running[:half], RUNNING, width)]
-    parts += [Text(), Text(f"{len(queued)} waiting", style="bold"), *_listed(queued[: room - half], QUEUE, width)]
+    parts += [Text(), Text(waiting, style="bold"), *_listed(queued[: room - half], QUEUE, width)]
     return Group(*parts)
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from signalbox.cli.app import complain
 from signalbox.client import Client
 from signalbox.errors import Refused, SignalboxError
-from signalbox.shapes import Job
+from signalbox.shapes import Job, blame, failure, rejected
 from signalbox.times import ago, humane
 
 RANKS_MAX = 32
@@ -26,19 +26,24 @@ RANKS_MAX = 32
 DRAIN_S = 15.0
 """How long the last output may take to arrive after the job has ended."""
 LOG_PAUSE_S = 0.5
+FAILURES = frozenset({"start_failed", "fault", "retry"})
+"""Why a job may be queued again that failed."""
 
 
 class Progress:
     """What becomes of the job, on stderr: a line that changes on a terminal, a line per change elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, said: str) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._status: Status | None = None
+        self._said = said
 
     def say(self, text: str, *, spin: bool) -> None:
         """Show `text`; `spin`: something is still to come, and no output is expected meanwhile."""
         if not self._console.is_terminal:
-            complain(text)
+            if text != self._said:
+                complain(text)
+            self._said = text
             return
         self.stop()
         if spin:
@@ -81,20 +86,24 @@ class Output:
 
 
 class Watcher:
-    """One job, watched. `output` None: progress alone."""
+    """One job, watched. `cancels`: Ctrl-C cancels it, else it leaves it; `said`: what was told of it already."""
 
-    def __init__(self, api: Client, id: str, output: BinaryIO | None) -> None:
+    def __init__(self, api: Client, id: str, output: BinaryIO, *, cancels: bool, said: str = "") -> None:
         self._api = api
         self._id = id
         self._target = output
-        self._progress = Progress()
+        self._cancels = cancels
+        self._progress = Progress(said)
         self._threads: list[threading.Thread] = []
         self._streamed: set[int] = set()
+        self._explained = 1
         self._over = threading.Event()
         self._cancelled = False
 
     def until_end(self) -> Job:
-        """The job once it has ended. The first Ctrl-C cancels it (a terminal is asked), the second leaves it."""
+        """The job once it has ended. With `cancels` the first Ctrl-C cancels it (a terminal is asked), the second
+        leaves it.
+        """
         try:
             with _terminated_as_interrupted():
                 job = self._wait()
@@ -102,15 +111,27 @@ class Watcher:
             self._progress.stop()
         self._over.set()
         self._drain()
-        self._progress.say(ended(job), spin=False)
+        failed = job.state == "FAILED" and job.reason != "nonzero_exit"
+        why = rejected(job) or (self._failure(job, job.attempt) if failed else "")
+        self._progress.say(": ".join(filter(None, [ended(job), why])), spin=False)
         return job
+
+    def _failure(self, job: Job, attempt: int) -> str:
+        """What its nodes say of a failure; empty where that cannot be had: the end itself is known."""
+        told = job.raw.get("failure") or {}
+        if told.get("attempt") == attempt:
+            return blame(told)
+        try:
+            return failure(self._api.job_events(self._id), attempt)
+        except SignalboxError:
+            return ""
 
     def _wait(self) -> Job:
         while True:
             try:
                 return self._api.wait(self._id, self._changed)
             except KeyboardInterrupt:
-                if self._target is None or self._cancelled or not self._cancel():
+                if not self._cancels or self._cancelled or not self._cancel():
                     complain(f"left {self._id} as it is; `signalbox show {self._id}` tells what becomes of it")
                     raise
 
@@ -130,13 +151,17 @@ class Watcher:
         if job.attempt not in self._streamed and (job.state == "RUNNING" or (job.ended and job.started_at)):
             self._streamed.add(job.attempt)
             self._stream(job)
+        again = (job.raw.get("waiting") or {}).get("queue_reason")
+        if again in FAILURES and job.attempt > self._explained:
+            self._explained = job.attempt
+            if why := self._failure(job, job.attempt - 1):
+                self._progress.stop()
+                complain(f"attempt {job.attempt - 1} failed: {why}")
         if not job.ended:
-            self._progress.say(standing(job), spin=job.state != "RUNNING" or self._target is None)
+            self._progress.say(standing(job), spin=job.state != "RUNNING")
 
     def _stream(self, job: Job) -> None:
         """Follow the ranks of the attempt, each on a thread of its own."""
-        if self._target is None:
-            return
         output = Output(self._target, prefixed=job.replicas > 1)
         if job.replicas > RANKS_MAX:
             complain(f"showing ranks 0 to {RANKS_MAX - 1} of {job.replicas}; `signalbox logs --rank` has the others")
@@ -190,7 +215,8 @@ def standing(job: Job) -> str:
     if job.state == "QUEUED":
         said += [f"position {job.queue_position}"] if job.queue_position is not None else []
         said += [f"estimated start {ago(job.estimated_start)}"] if job.estimated_start else []
-        said += [job.waiting] if job.waiting else []
+        waiting = job.waiting if job.queue_position is None else job.waiting_beyond_place
+        said += [waiting] if waiting else []
     elif job.nodes:
         said.append(f"on {', '.join(job.nodes[:4])}{f' and {len(job.nodes) - 4} more' if len(job.nodes) > 4 else ''}")
     if job.attempt > 1:
