@@ -161,7 +161,7 @@ async def _follow(made: Services, ready: asyncio.Event) -> None:
 
 def _services(context: ApiContext, pool: Any, moves: Moves) -> Services:
     settings = context.settings
-    reads = Reads(pool, moves, context.cluster)
+    reads = Reads(pool, moves, context.cluster, context.now)
     feed = Feed(context.events, reads, settings.feed_ring_events, settings.feed_batch_s)
     book = AnswerBook(settings.waiting_max)
     follower = Follower(context.events, feed.begin, [feed.take, book.take])

@@ -1,6 +1,6 @@
 """What the read models say, in the form in which it goes out. The questions themselves are in projections."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,18 +8,21 @@ import asyncpg
 import orjson
 
 from api import views
+from api.context import now_ms
 from api.feed import FeedEvent, Filter
 from api.problems import FieldError, Problem
 from api.times import format_time
 from api.views import Document
+from api.waiting import Known, known_of, waiting_view
 from commands.policy import DEFAULT
 from events.chain import START, Head
 from events.ids import ClusterId, JobId, LeaseId, NodeId, TeamId, lease_id
 from events.job import CLASS_RANK, JobSpec, JobState
-from projections import audit, queries
+from projections import audit, blockers, queries
 from projections.database import load_head
 from projections.moves import Moves
 from projections.queries import JobFilter
+from projections.rows import JobRow
 from projections.where import BadCursor, Page, Where, decode_cursor, encode_cursor
 
 _TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
@@ -28,7 +31,8 @@ _TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError
 class Reads:
     """The read models of one cluster. `pool`: as projections.queries.pool makes it."""
 
-    def __init__(self, pool: Any, moves: Moves, cluster: ClusterId) -> None:
+    def __init__(self, pool: Any, moves: Moves, cluster: ClusterId, now: Callable[[], int] = now_ms) -> None:
+        self._now = now
         self._pool = pool
         self._moves = moves
         self._cluster = cluster
@@ -69,17 +73,34 @@ class Reads:
         row = await queries.job(self._pool, self._cluster, job_id)
         if row is None:
             return None
-        queued = row.state == JobState.QUEUED and not row.held
-        ahead = await queries.ahead_of(self._pool, self._cluster, job_id) if queued else None
-        attempt = None if queued else await queries.attempt(self._pool, self._cluster, job_id, row.attempt)
-        return views.job_view(row, attempt, ahead)
+        failure = await blockers.failure(self._pool, self._cluster, job_id) if row.attempt else None
+        if row.state == JobState.QUEUED:
+            ahead, known = await self._waits(row)
+            return views.job_view(row, None, ahead, known, failure)
+        attempt = await queries.attempt(self._pool, self._cluster, job_id, row.attempt)
+        return views.job_view(row, attempt, failure=failure)
+
+    async def _waits(self, row: JobRow) -> tuple[int | None, Known]:
+        """Jobs ahead of one that waits (None where it is held), and all that is known of why it does."""
+        ahead = None if row.held else await queries.ahead_of(self._pool, self._cluster, row.job_id)
+        quotas = await queries.quotas(self._pool, self._cluster, team=row.team)
+        least, size = row.spec.get("gpu_memory_gb_min", 0), row.spec["gpus_per_replica"]
+        rooms = await blockers.room(self._pool, self._cluster, row.gpu_type, memory_gb_min=least, per_replica=size)
+        known = known_of(ahead, quotas, rooms, row, self._now())
+        return None if ahead is None else ahead.jobs, known
 
     async def job_at(self, job_id: JobId, seq: int, wait_s: float) -> Document | None:
-        """One job, as soon as the tables hold `seq`; None where they do not in time, or cannot be read."""
+        """One job, as soon as the tables hold `seq`, without why it waits; None where they do not in time, or cannot
+        be read."""
         try:
             if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
                 return None
-            return await self.job(job_id)
+            row = await queries.job(self._pool, self._cluster, job_id)
+            if row is None:
+                return None
+            queued = row.state == JobState.QUEUED and not row.held
+            ahead = await queries.ahead_of(self._pool, self._cluster, job_id) if queued else None
+            return views.job_view(row, ahead=None if ahead is None else ahead.jobs)
         except _TROUBLE:
             return None
 
@@ -93,8 +114,8 @@ class Reads:
         row = await queries.job(self._pool, self._cluster, job_id)
         if row is None:
             return None
-        ahead = await queries.ahead_of(self._pool, self._cluster, job_id)
-        return views.waiting_view(row, None if row.held else ahead)
+        known = (await self._waits(row))[1] if row.state == JobState.QUEUED else views.UNKNOWN
+        return waiting_view(row, known)
 
     async def attempts(self, job_id: JobId) -> list[Document]:
         """The attempts of a job, oldest first."""
@@ -102,8 +123,11 @@ class Reads:
 
     async def jobs(self, wanted: JobFilter, cursor: str | None, limit: int) -> Document:
         """Jobs, newest first."""
-        page = await _paged(queries.jobs(self._pool, self._cluster, wanted, cursor=cursor, limit=limit))
-        return {"jobs": [views.job_view(row, None, None) for row in page.items], "cursor": page.cursor}
+        page, now = (
+            await _paged(queries.jobs(self._pool, self._cluster, wanted, cursor=cursor, limit=limit)),
+            self._now(),
+        )
+        return {"jobs": [views.job_view(row, known=Known(now=now)) for row in page.items], "cursor": page.cursor}
 
     async def queue(self, cursor: str | None, limit: int) -> Document:
         """The queue in its order, without the held jobs."""
@@ -114,7 +138,11 @@ class Reads:
         found = await queries.queue(self._pool, self._cluster, offset=min(offset, 10**9), limit=limit)
         length = await queries.queue_length(self._pool, self._cluster)
         more = encode_cursor(offset + limit) if offset + limit < length else None
-        listed = [views.job_view(each.job, None, each.position - 1) for each in found]
+        now = self._now()
+        listed = [
+            views.job_view(each.job, None, each.position - 1, Known(ahead_of_type=each.ahead_of_type, now=now))
+            for each in found
+        ]
         return {"queue": listed, "length": length, "cursor": more}
 
     async def checkpoints(self, job_id: JobId) -> list[Document]:
@@ -173,6 +201,10 @@ class Reads:
             "seq": at.seq if at else 0,
             "at": format_time(at.at) if at else None,
         }
+
+    async def gpu_types(self) -> list[str]:
+        """Types of which a node is registered."""
+        return [each.gpu_type for each in await queries.capacity(self._pool, self._cluster)]
 
     async def policy(self) -> Document:
         """The policy in force."""

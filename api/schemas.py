@@ -18,6 +18,7 @@ LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$"
 ARRAY_PATTERN = r"^[0-9]{1,9}(-[0-9]{1,9})?(%[0-9]{1,9})?$"
 RUNTIME_PATTERN = r"^([1-9][0-9]{0,8}[smhd]|unlimited)$"
 URI_PATTERN = r"^([a-z][a-z0-9+.-]*://[^\s]+|/[^\s]*)$"
+WORKDIR_PATTERN = r"^/"
 FORMS = {
     DURATION_PATTERN: "a positive duration with a unit: 90s, 30m, 72h or 3d",
     RUNTIME_PATTERN: "a positive duration with a unit: 90s, 30m, 72h or 3d; or unlimited",
@@ -25,6 +26,7 @@ FORMS = {
     ARRAY_PATTERN: "a range and how many at a time: 0-999%16",
     URI_PATTERN: "a URI as s3://bucket/prefix, or an absolute path",
     JOB_ID_PATTERN: "the id of a job: j_...",
+    WORKDIR_PATTERN: "an absolute path",
 }
 """Patterns in words."""
 GPUS_MAX = 1_000_000
@@ -116,7 +118,7 @@ class JobSubmission(Strict):
     name: Annotated[str, Field(max_length=NAME_MAX)] = ""
     labels: Labels = {}
     cluster: Name | None = None
-    workdir: Annotated[str, Field(max_length=4096, pattern=r"^/")] | None = None
+    workdir: Annotated[str, Field(max_length=4096, pattern=WORKDIR_PATTERN)] | None = None
     interactive: bool = False
     overlap: Annotated[Overlap, Field(strict=False)] = Overlap.ALLOWED
     retries: Annotated[int, Field(ge=0, le=1000)] = 0

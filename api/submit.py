@@ -18,6 +18,7 @@ from api.context import ApiContext
 from api.follower import Follower
 from api.idempotency import body_digest, key_digest, new_command_id, new_job_id
 from api.problems import FieldError, Problem, shown
+from api.times import spoken_durations
 from commands.messages import Command, CommandRecord, SubmitJob, encode_command
 from commands.refusal import RefusalCode
 from events.ids import CommandId, JobId
@@ -41,7 +42,7 @@ _WORDS = {
     RefusalCode.UNKNOWN_JOB: "there is no such job",
     RefusalCode.UNKNOWN_NODE: "there is no such node",
     RefusalCode.UNKNOWN_TEAM: "there is no such team",
-    RefusalCode.JOB_ENDED: "the job has ended",
+    RefusalCode.JOB_ENDED: "it has ended",
     RefusalCode.WRONG_STATE: "the present state does not allow this",
     RefusalCode.NODE_NOT_LOST: "the node is not lost",
     RefusalCode.JOB_EXISTS: "there is a job with this id already",
@@ -185,15 +186,18 @@ def _outcome(command_id: CommandId, answer: Answer | None) -> Outcome:
 
 def refusal(body: dict[str, Any]) -> Problem:
     """command.refused as a problem. A code that this build does not know is `refused`."""
+    body = _spoken(body)
     code, known = body["code"], _code(body["code"])
     name = PROBLEM_OF_REFUSAL.get(known, "refused") if known else "refused"
     words = _WORDS.get(known, code) if known else code
     headers = {"retry-after": "60"} if name == "queue_full" else {}
-    return Problem(name, _sentence(words, body), errors=_field_errors(body, words), headers=headers, reason=code)
+    detail = f"{words}: {shown(body['value'])}" if known is RefusalCode.JOB_ENDED else _sentence(words, body)
+    return Problem(name, detail, errors=_field_errors(body, words), headers=headers, reason=code)
 
 
 def rejection(body: dict[str, Any]) -> Problem:
     """job.rejected as a problem: the job is there, and has ended."""
+    body = _spoken(body)
     known = _code(body["code"])
     words = _WORDS.get(known, body["code"]) if known else body["code"]
     figures = {name: shown(body[name]) for name in ("field", "value", "limit")}
@@ -206,6 +210,12 @@ def rejection(body: dict[str, Any]) -> Problem:
         state="REJECTED",
         **figures,
     )
+
+
+def _spoken(body: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a run time as people write it."""
+    timed = body["code"] in (RefusalCode.MAX_RUNTIME_TOO_LONG, RefusalCode.NO_MAX_RUNTIME)
+    return body | spoken_durations({name: body.get(name) for name in ("value", "limit")}) if timed else body
 
 
 def _code(text: str) -> RefusalCode | None:

@@ -2,11 +2,13 @@
 
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 from events.ids import Instant
 
 DURATION_PATTERN = r"^[1-9][0-9]{0,8}[smhd]$"
 _DURATION = re.compile(DURATION_PATTERN)
+_SECONDS = re.compile(r"\b([0-9]{1,12})s\b")
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
 _TIME = re.compile(TIME_PATTERN, re.ASCII)
@@ -26,6 +28,15 @@ def format_duration(seconds: int) -> str:
         if seconds and seconds % _UNIT_S[unit] == 0:
             return f"{seconds // _UNIT_S[unit]}{unit}"
     return f"{seconds}s"
+
+
+def spoken_durations(figures: dict[str, Any]) -> dict[str, Any]:
+    """Figures of the core with their seconds in the largest unit that fits: "7776000s in all" -> "90d in all"."""
+
+    def spoken(text: Any) -> Any:
+        return _SECONDS.sub(lambda found: format_duration(int(found[1])), text) if isinstance(text, str) else text
+
+    return {name: spoken(value) for name, value in figures.items()}
 
 
 def parse_time(text: str) -> Instant:

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -30,7 +32,36 @@ def try_model(model: type[Model], body: Any) -> tuple[Model | None, list[FieldEr
     try:
         return model.model_validate(body), []
     except ValidationError as error:
-        return None, [field_error(detail) for detail in error.errors(include_url=False)]
+        return None, [_suggested(model, detail) for detail in error.errors(include_url=False)]
+
+
+def _suggested(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
+    """The fault; of a field that is not known, with the name of the one that it looks like."""
+    fault = field_error(detail)
+    if detail["type"] != "extra_forbidden" or not (near := _nearest(model, detail["loc"])):
+        return fault
+    return replace(fault, message=f"{fault.message}: did you mean {near}?")
+
+
+def _nearest(model: type[BaseModel], loc: tuple[int | str, ...]) -> str | None:
+    """The field, beside the one at `loc`, whose name begins alike or is spelt alike; None where none is."""
+    at: type[BaseModel] | None = model
+    for step in loc[:-1]:
+        if at is not None and isinstance(step, str):
+            at = _model_in(at.model_fields[step].annotation) if step in at.model_fields else None
+    name = str(loc[-1])[:64].lower().replace("-", "_")
+    if at is None or not name:
+        return None
+    begun = [field for field in at.model_fields if len(name) > 2 and (field.startswith(name) or name.startswith(field))]
+    alike = get_close_matches(name, at.model_fields, n=1)
+    return next(iter([*begun, *alike]), None)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model in `X`, `X | None`, `list[X]` or an Annotated of them."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)
 
 
 def invalid(errors: Sequence[FieldError]) -> Problem:

@@ -1,15 +1,19 @@
 """Rows of the read models as the documents that go out: API.md's names, RFC 3339 times, durations with a unit."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from api.times import format_duration, format_time
+from api.times import format_duration, format_time, spoken_durations
+from api.waiting import Known, waiting_view
 from events.job import ENDS, CheckpointPlan, JobState
+from projections.blockers import Failure
 from projections.queries import NodeUse
 from projections.rows import AttemptRow, ClusterRow, JobRow, TimelineRow
 
 Document = dict[str, Any]
 
+UNKNOWN = Known()
 _SPEC_PLAIN = (
     *("image", "command", "env", "secrets", "replicas", "gpus_per_replica", "gpu_memory_gb_min", "topology"),
     *("elastic", "data", "workdir", "interactive", "overlap", "retries", "depends_on"),
@@ -48,8 +52,15 @@ def runtime(seconds: int | None) -> str:
     return "unlimited" if seconds is None else format_duration(seconds)
 
 
-def job_view(row: JobRow, attempt: AttemptRow | None, ahead: int | None) -> Document:
-    """A job. `attempt`: its current one, where it is asked for; `ahead`: jobs before it, where it queues."""
+def job_view(
+    row: JobRow,
+    attempt: AttemptRow | None = None,
+    ahead: int | None = None,
+    known: Known = UNKNOWN,
+    failure: Failure | None = None,
+) -> Document:
+    """A job. `attempt`: its current one, where it is asked for; `ahead`: jobs before it, where it queues; `known`: why
+    it waits; `failure`: of its newest attempt that failed, where it is asked for."""
     return {
         "job_id": row.job_id,
         "cluster": row.cluster,
@@ -74,13 +85,14 @@ def job_view(row: JobRow, attempt: AttemptRow | None, ahead: int | None) -> Docu
         "ended_at": format_time(row.ended_at),
         "end_reason": row.end_reason,
         "exit_code": row.exit_code,
+        "failure": failure_view(failure),
         "preemptions": row.preemptions,
         "faults": row.faults,
         "retried": row.retried,
         "last_checkpoint": row.checkpoint_uri,
         "checkpoint_step": row.checkpoint_step,
         "allocation": _allocation(row, attempt),
-        "waiting": waiting_view(row, ahead) if row.state == JobState.QUEUED else None,
+        "waiting": waiting_view(row, known) if row.state == JobState.QUEUED else None,
         "rejection": rejection_view(row),
         "spec": spec_view(row.spec),
         "seq": row.submit_seq,
@@ -92,11 +104,11 @@ def rejection_view(row: JobRow) -> Document | None:
     """Why a job was rejected; None where it was not."""
     if row.rejected_code is None:
         return None
+    figures = {"value": row.rejected_value, "limit": row.rejected_limit}
     return {
         "code": row.rejected_code,
         "field": row.rejected_field,
-        "value": row.rejected_value,
-        "limit": row.rejected_limit,
+        **(spoken_durations(figures) if row.rejected_field == "max_runtime" else figures),
     }
 
 
@@ -112,25 +124,9 @@ def _allocation(row: JobRow, attempt: AttemptRow | None) -> Document | None:
     }
 
 
-def waiting_view(row: JobRow, ahead: int | None) -> Document:
-    """What is known of why a job waits."""
-    reasons: list[Document] = []
-    if row.state == JobState.QUEUED:
-        if row.held:
-            reasons.append({"code": "held"})
-        if depends_on := row.spec.get("depends_on"):
-            reasons.append({"code": "dependencies", "jobs": [each["job"] for each in depends_on]})
-        if row.not_before_at is not None:
-            reasons.append({"code": "backoff", "until": format_time(row.not_before_at)})
-        if ahead is not None:
-            reasons.append({"code": "queued", "ahead": ahead})
-    return {
-        "job_id": row.job_id,
-        "state": row.state,
-        "since": format_time(row.queued_at),
-        "queue_reason": row.queue_reason,
-        "reasons": reasons,
-    }
+def failure_view(failure: Failure | None) -> Document | None:
+    """How the first rank of the newest attempt ended that failed; None where none did."""
+    return asdict(failure) if failure is not None else None
 
 
 def attempt_view(row: AttemptRow) -> Document:

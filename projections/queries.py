@@ -4,6 +4,7 @@
 the classes of projections.rows. The timeline is asked in projections.audit, waiting for a seq is in projections.moves.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,19 +142,36 @@ _ORDER = "class_rank, front_rank, submit_seq"
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """Jobs in the queue before a job, in the whole cluster, and those among them that want the same GPU type."""
+
+    jobs: int
+    of_type: int
+
+
+@dataclass(frozen=True, slots=True)
 class Queued:
     """`position` counts from 1, over the whole queue of the cluster."""
 
     position: int
     job: JobRow
+    ahead_of_type: int
 
 
 async def queue(db: Db, cluster: str, *, offset: int = 0, limit: int = 100) -> list[Queued]:
     """The queue in order, from position `offset` + 1."""
-    where = Where(cluster)
+    where, offset = Where(cluster), max(0, offset)
     where.add(_IN_QUEUE)
-    found = await _all(db, JobRow, where, f"{_ORDER} LIMIT {cut(limit)} OFFSET {max(0, offset)}")
-    return [Queued(position, row) for position, row in enumerate(found, max(0, offset) + 1)]
+    found = await _all(db, JobRow, where, f"{_ORDER} LIMIT {cut(limit)} OFFSET {offset}")
+    before: Counter[str] = Counter()
+    if offset and found:
+        listed = f"SELECT gpu_type FROM read.jobs WHERE {where} ORDER BY {_ORDER} LIMIT {offset}"
+        before.update(dict(await db.fetch(f"SELECT gpu_type, count(*) FROM ({listed}) q GROUP BY 1", *where.args)))
+    made = []
+    for position, row in enumerate(found, offset + 1):
+        made.append(Queued(position, row, before[row.gpu_type]))
+        before[row.gpu_type] += 1
+    return made
 
 
 async def queue_length(db: Db, cluster: str) -> int:
@@ -175,16 +193,17 @@ async def ahead(db: Db, cluster: str, class_rank: int, submit_seq: int, *, front
     return counted
 
 
-async def ahead_of(db: Db, cluster: str, job_id: str) -> int | None:
+async def ahead_of(db: Db, cluster: str, job_id: str) -> Ahead | None:
     """Jobs in the queue before this one; a held job sees those before its place. None where it is not QUEUED."""
-    place = await db.fetchrow(
-        "SELECT class_rank, front, submit_seq FROM read.jobs WHERE cluster = $1 AND job_id = $2 AND state = 'QUEUED'",
+    record = await db.fetchrow(
+        """SELECT count(q.job_id), count(q.job_id) FILTER (WHERE q.gpu_type = j.gpu_type)
+           FROM read.jobs j LEFT JOIN read.jobs q ON q.cluster = j.cluster AND q.state = 'QUEUED' AND NOT q.held
+             AND (q.class_rank, q.front_rank, q.submit_seq) < (j.class_rank, j.front_rank, j.submit_seq)
+           WHERE j.cluster = $1 AND j.job_id = $2 AND j.state = 'QUEUED' GROUP BY j.job_id""",
         cluster,
         job_id,
     )
-    if place is None:
-        return None
-    return await ahead(db, cluster, place["class_rank"], place["submit_seq"], front=place["front"])
+    return None if record is None else Ahead(*record)
 
 
 # Nodes

@@ -1,6 +1,7 @@
 """The event feed and the audit search."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -16,6 +17,7 @@ from api.schemas import JOB_ID_PATTERN, NAME_PATTERN
 from api.services import BIG, Auditor, Fresh, Parts, Person, Services
 from api.times import TIME_PATTERN, parse_time
 from api.validation import invalid
+from events import catalogue
 from projections.audit import AuditFilter
 
 router = APIRouter(tags=["events"])
@@ -44,16 +46,32 @@ async def events(
     last_event_id: Annotated[str | None, Header(description="Where an event stream goes on")] = None,
 ) -> Response:
     """Every accepted event with seq > `after`, in order, none twice. A blank line or comment is a sign of life."""
+    types = type.split(",") if type else []
+    _require_known(types)
     media = _media(request.headers.get("accept", "*/*"))
     if last_event_id is not None:
         after = _last(last_event_id)
     if parts.follower.failed is not None or not parts.follower.begun.is_set():
         raise Problem("unavailable", "the events log cannot be read now", headers={"retry-after": "2"})
-    wanted = Filter(types=frozenset(type.split(",") if type else ()), team=team, job_id=job)
+    wanted = Filter(types=frozenset(types), team=team, job_id=job)
     on = media == SSE if follow is None else follow
     pages = parts.feed.stream(after, wanted, follow=on, idle_s=parts.context.settings.feed_idle_s)
     sent = _sent(pages, server_sent if media == SSE else ndjson, b": open\n\n" if media == SSE else b"")
     return _FeedResponse(parts, caller.principal, sent, headers=_HEADERS, media_type=media)
+
+
+def _require_known(types: Sequence[str]) -> None:
+    """Every one a type of the catalogue, or all of a subject. Raises Problem (422), so that nobody waits in vain."""
+    names = {entry.name for entry in catalogue.entries()}
+    known = names | {f"{name.partition('.')[0]}.*" for name in names}
+    faults = []
+    for name in types:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            message = f"there is no event type {name}" + (f": did you mean {near[0]}?" if near else "")
+            faults.append(FieldError("type", name, "a type of event, or subject.*", message))
+    if faults:
+        raise invalid(faults)
 
 
 class _FeedResponse(StreamingResponse):
@@ -125,6 +143,7 @@ async def audit(
     """Who did what to whom, newest first. `from` is inclusive, `to` is not."""
     if gpu is not None and node is None:
         raise invalid([FieldError("gpu", gpu, "with node", "is a slot of a node: name the node too")])
+    _require_known(type or [])
     wanted = AuditFilter(
         actor=actor,
         job_id=job,

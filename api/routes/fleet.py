@@ -1,5 +1,6 @@
 """Quotas, queue, cluster and policy."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import orjson
@@ -8,15 +9,16 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from api.body import documented, read_object
-from api.problems import FieldError
+from api.problems import FieldError, Problem
 from api.reply import reply
 from api.routes.jobs import Cursor, Limit
 from api.schemas import NAME_PATTERN, PolicyIn, QuotaIn
-from api.services import Admin, Fresh, Key, Parts, Person
+from api.services import Admin, Fresh, Key, Parts, Person, Services
 from api.texts import form_fault, prose_fault
 from api.validation import field_error, field_name, invalid, read_model
 from commands.messages import QuotaLine, SetPolicy, SetQuota
 from commands.policy import Policy
+from commands.refusal import RefusalCode
 from events.ids import GpuType, TeamId
 
 router = APIRouter(tags=["cluster"])
@@ -52,8 +54,24 @@ async def set_quota(request: Request, parts: Parts, caller: Admin, key: Key, tea
         classes=tuple(wire.classes) if wire.classes is not None else None,
         reason=wire.reason,
     )
-    outcome = await parts.commands.ask(caller, key, command)
+    try:
+        outcome = await parts.commands.ask(caller, key, command)
+    except Problem as problem:
+        raise await _over_nothing(parts, problem) from None
     return reply({"team": team, **outcome.told()}, 202)
+
+
+async def _over_nothing(parts: Services, problem: Problem) -> Problem:
+    """A guarantee over the inventory, where there is none at all: the type is unknown, or not there yet."""
+    fault = next(iter(problem.errors), None)
+    if fault is None or problem.more.get("reason") != RefusalCode.OVER_INVENTORY:
+        return problem
+    name, types = fault.field.removesuffix(".guaranteed"), await parts.reads.gpu_types()
+    if name in types:
+        return problem
+    words, limit = "no registered node has GPUs of this type", ", ".join(types) or "no node is registered"
+    told = f"{name}: {words} (registered: {limit})"
+    return Problem(problem.code, told, errors=[replace(fault, message=words, limit=limit)], **problem.more)
 
 
 @router.get("/v1/queue", dependencies=[Fresh])

@@ -248,3 +248,19 @@ async def _stream(api: Site, received: "asyncio.Queue[bytes]") -> None:
             received.put_nowait(message["body"])
 
     await api.app(scope, receive, send)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/v1/events?type=job.queed", "there is no event type job.queed: did you mean job.queued?"),
+        ("/v1/events?type=job.queued,zzz.*", "there is no event type zzz.*"),
+        ("/v1/audit?type=job.ended_", "there is no event type job.ended_"),
+    ],
+)
+async def test_an_unknown_event_type_is_named(api: Site, path: str, message: str) -> None:
+    """Nobody follows for ever what never comes."""
+    answer = await api.get(path, who="aud")
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "type")
+    assert answer.json()["errors"][0]["message"].startswith(message)
+    assert (await api.get("/v1/events?type=job.queued,gang.*")).status_code == 200

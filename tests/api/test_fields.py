@@ -201,6 +201,25 @@ async def test_no_secret_is_repeated(api: Site, changes: dict[str, Any]) -> None
     assert await api.leader._commands.end() == before
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gpus": 2}, "is not a field here: did you mean gpus_per_replica?"),
+        ({"comand": []}, "is not a field here: did you mean command?"),
+        ({"max-runtime": "1h"}, "is not a field here: did you mean max_runtime?"),
+        ({"topology": {"max_block": 1}}, "is not a field here: did you mean max_blocks?"),
+        ({"depends_on": [{"job": "j_A", "whn": "x"}]}, "is not a field here: did you mean when?"),
+        ({"zzz": 1}, "is not a field here"),
+        ({GITHUB: 1}, "is not a field here"),
+        ({"workdir": "here"}, "has to be an absolute path"),
+    ],
+    ids=str,
+)
+def test_a_fault_says_what_was_meant(changes: dict[str, Any], message: str) -> None:
+    """An unknown field is answered with the nearest one of the same object; a pattern with what it stands for."""
+    assert [error.message for error in _faults(changes).errors] == [message]
+
+
 def test_all_faults_are_told_at_once() -> None:
     """So that a client need not try again for each."""
     problem = _faults({"replicas": 0, "retries": -1, "env": {"A": "x", "DB_PASSWORD": "hunter2"}})

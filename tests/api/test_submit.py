@@ -79,6 +79,25 @@ async def test_a_job_that_can_never_run_is_rejected_with_its_field_and_limit(api
     assert (again["code"], again["job_id"]) == ("rejected", document["job_id"])
 
 
+async def test_a_run_time_over_the_limit_is_told_in_days(api: Site) -> None:
+    """As people write it, in the problem and at a later look at the job."""
+    answer = await api.submit(max_runtime="90d")
+    document = answer.json()
+    assert (document["value"], document["limit"]) == ("90d", "30d")
+    assert document["detail"] == "max_runtime: max_runtime is longer than allowed (limit 30d)"
+    rejected = (await api.get(f"/v1/jobs/{document['job_id']}?min_seq={api.leader.head.seq}")).json()["rejection"]
+    assert (rejected["value"], rejected["limit"]) == ("90d", "30d")
+
+
+async def test_a_quota_of_unknown_gpus_names_those_that_there_are(api: Site) -> None:
+    """Nobody has to guess that an inventory of nothing means a type that is not spelt so."""
+    lines = {"h10": {"guaranteed": 8, "borrow_limit": 0}}
+    answer = await api.request("PUT", "/v1/teams/vision/quota", who="root", json=lines)
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "h10: no registered node has GPUs of this type (registered: h100)"
+    assert answer.json()["errors"][0]["limit"] == "h100"
+
+
 async def test_every_write_needs_a_key(api: Site) -> None:
     """The problem names the header, and nothing is written."""
     for path in ("/v1/jobs", "/v1/jobs/j_A:hold"):
@@ -101,7 +120,7 @@ async def test_a_waiting_job_is_held_released_changed_and_cancelled(api: Site) -
     path = "/v1/jobs/" + (await api.submitted())["job_id"]
     held = (await api.request("POST", path + ":hold")).json()
     assert (held["state"], held["held"]) == ("QUEUED", True)
-    assert (await api.get(path)).json()["waiting"]["reasons"] == [{"code": "held"}]
+    assert (await api.get(path)).json()["waiting"]["reasons"] == [{"code": "held", "text": "held until it is released"}]
     released = (await api.request("POST", path + ":release", json={})).json()
     assert (released["state"], released["held"]) == ("QUEUED", False)
     changed = await api.request("PATCH", path, json={"labels": {"run": "b"}, "priority_class": "preemptible"})
@@ -111,6 +130,7 @@ async def test_a_waiting_job_is_held_released_changed_and_cancelled(api: Site) -
     assert (cancelled.status_code, cancelled.json()["state"]) == (202, "CANCELLED")
     again = await api.request("DELETE", path)
     assert (again.status_code, again.json()["code"]) == (409, "conflict")
+    assert again.json()["detail"] == "it has ended: CANCELLED"
 
 
 async def test_a_running_job_is_extended_and_requeued(api: Site) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from events.gang import GangEnding, GangReleased, GangRunning
-from events.ids import GpuMask, JobId, NodeIndex
+from events.ids import GpuMask, GpuType, JobId, NodeIndex
 from events.job import (
     EndReason,
     JobFinished,
@@ -26,7 +26,7 @@ from events.quota import QuotaChanged
 from events.task import TaskEnd, TaskEnded, TaskStarted
 from projections import audit, queries
 from projections.audit import AuditFilter
-from projections.queries import JobFilter, QuotaUse
+from projections.queries import Ahead, JobFilter, QuotaUse
 from projections.where import BadCursor
 from projections.worker import opened
 from tests.projections.story import ADA, H100, RESEARCH, T0, Story, job_spec, queued
@@ -69,14 +69,24 @@ async def test_the_queue_goes_by_class_then_front_then_submission(db: Any, story
     listed = await queries.queue(db, EU)
     assert [(one.position, one.job.job_id) for one in listed] == [(1, "j_p"), (2, "j_c"), (3, "j_b"), (4, "j_late")]
     for one in listed:
-        assert await queries.ahead_of(db, EU, one.job.job_id) == one.position - 1
-    assert await queries.ahead_of(db, EU, "j_a") == 2
+        assert await queries.ahead_of(db, EU, one.job.job_id) == Ahead(one.position - 1, one.ahead_of_type)
+    assert await queries.ahead_of(db, EU, "j_a") == Ahead(2, 2)
     assert await queries.ahead_of(db, EU, "j_run") is None
     assert await queries.ahead_of(db, "us-1", "j_b") is None
     assert await queries.ahead(db, EU, 2, story.head.seq + 1) == 3
     assert await queries.ahead(db, EU, 2, 0, front=True) == 1
     assert await queries.queue_length(db, EU) == 4
     assert [one.job.job_id for one in await queries.queue(db, EU, offset=2, limit=1)] == ["j_b"]
+
+
+async def test_those_ahead_for_the_same_gpu_type_are_counted_apart(db: Any, story: Story, postgres_dsn: str) -> None:
+    """Jobs for other GPUs are ahead in the queue, and in nobody's way; a later page goes on counting."""
+    for name, gpu_type in [("a", "h100"), ("b", "a100"), ("c", "h100"), ("d", "a100")]:
+        await story.job(name, gpu_type=GpuType(gpu_type))
+    await project(story, postgres_dsn)
+    assert [one.ahead_of_type for one in await queries.queue(db, EU)] == [0, 0, 1, 1]
+    assert [(one.position, one.ahead_of_type) for one in await queries.queue(db, EU, offset=2)] == [(3, 1), (4, 1)]
+    assert await queries.ahead_of(db, EU, "j_d") == Ahead(3, 1)
 
 
 async def test_counting_who_is_ahead_is_fast_with_ten_thousand(db: Any, story: Story, postgres_dsn: str) -> None:
@@ -94,7 +104,7 @@ async def test_counting_who_is_ahead_is_fast_with_ten_thousand(db: Any, story: S
     times = []
     for _ in range(20):
         began = time.perf_counter()
-        assert await queries.ahead_of(db, EU, "j_9999") == 9_999
+        assert await queries.ahead_of(db, EU, "j_9999") == Ahead(9_999, 9_999)
         times.append(time.perf_counter() - began)
     assert sorted(times)[10] < 0.05, times
 
