@@ -1,0 +1,188 @@
+"""Why a job waits: every reason that the read models know, as a code with figures and a sentence for people."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.times import format_time
+from commands.shape import NO_HINT, charged_gpus, demanded, nodes_wanted, takes_whole_nodes
+from events.ids import GpuType, TeamId
+from events.job import JobSpec, JobState, Span, Topology
+from projections.blockers import Room
+from projections.queries import Ahead, QuotaUse
+from projections.rows import JobRow
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What was looked up about a waiting job; what was not is None, and nothing is said of it. `now`: a backoff that
+    ended before it is none."""
+
+    ahead_of_type: int | None = None
+    quota: QuotaUse | None = None
+    rooms: Sequence[Room] | None = None
+    now: int = 0
+
+
+def known_of(ahead: Ahead | None, quotas: Sequence[QuotaUse], rooms: Sequence[Room], row: JobRow, now: int) -> Known:
+    """Of what was read for one job."""
+    unset = QuotaUse(row.team, row.gpu_type, 0, 0, 0)
+    quota = next((use for use in quotas if use.gpu_type == row.gpu_type), unset)
+    return Known(ahead_of_type=None if ahead is None else ahead.of_type, quota=quota, rooms=rooms, now=now)
+
+
+def waiting_view(row: JobRow, known: Known) -> Document:
+    """What is known of why a job waits."""
+    ahead = None if row.held else known.ahead_of_type
+    return {
+        "job_id": row.job_id,
+        "state": row.state,
+        "since": format_time(row.queued_at),
+        "queue_reason": row.queue_reason,
+        "ahead_of_type": ahead,
+        "reasons": list(_reasons(row, known, ahead)) if row.state == JobState.QUEUED else [],
+    }
+
+
+def _reasons(row: JobRow, known: Known, ahead: int | None) -> Iterator[Document]:
+    spec = _asked(row)
+    if row.held:
+        yield {"code": "held", "text": "held until it is released"}
+    if depends_on := row.spec.get("depends_on"):
+        jobs = [each["job"] for each in depends_on]
+        yield {"code": "dependencies", "jobs": jobs, "text": f"waits for the end of {', '.join(jobs)}"}
+    if row.not_before_at is not None and row.not_before_at > known.now:
+        until = format_time(row.not_before_at)
+        yield {"code": "backoff", "until": until, "text": f"is not tried again before {until}"}
+    if known.rooms is not None:
+        if known.quota is not None:
+            yield from _over_limit(spec, known.rooms, known.quota)
+        yield from _no_room(spec, known.rooms)
+    if ahead is not None:
+        yield {"code": "queued", "ahead": ahead, "text": _place(ahead, row.gpu_type)}
+
+
+def _asked(row: JobRow) -> JobSpec:
+    """As much of the spec as placement looks at."""
+    hint = row.spec.get("topology") or {}
+    return JobSpec(
+        team=TeamId(row.team),
+        command=(),
+        gpu_type=GpuType(row.gpu_type),
+        max_runtime_s=None,
+        replicas=row.spec["replicas"],
+        gpus_per_replica=row.spec["gpus_per_replica"],
+        topology=Topology(
+            pack=Span(hint["pack"]) if hint.get("pack") else None,
+            spread=Span(hint["spread"]) if hint.get("spread") else None,
+            max_blocks=hint.get("max_blocks"),
+            strict=hint.get("strict", True),
+        ),
+    )
+
+
+def _place(ahead: int, gpu_type: str) -> str:
+    if ahead == 0:
+        return f"first in the queue for {gpu_type} GPUs"
+    return f"{_count(ahead, 'job')} for {gpu_type} GPUs {'is' if ahead == 1 else 'are'} ahead in the queue"
+
+
+def _over_limit(spec: JobSpec, rooms: Sequence[Room], quota: QuotaUse) -> Iterator[Document]:
+    """What the team is charged already leaves too little of its limit, whatever nodes the job would be given."""
+    fitting = [room.node_gpus for room in rooms if room.node_gpus >= spec.gpus_per_replica]
+    asked = min((charged_gpus(spec, size, demanded(spec)) for size in fitting), default=spec.gpus)
+    limit = quota.guaranteed + quota.borrow_limit
+    if asked + quota.in_use <= limit:
+        return
+    yield {
+        "code": "over_limit",
+        "team": quota.team,
+        "gpu_type": quota.gpu_type,
+        "asked": asked,
+        "use": quota.in_use,
+        "limit": limit,
+        "guaranteed": quota.guaranteed,
+        "borrow_limit": quota.borrow_limit,
+        "text": f"asks for {_gpus(asked, quota.gpu_type)}; team {quota.team} uses {quota.in_use} of the {limit}"
+        " that it may use",
+    }
+
+
+def _no_room(spec: JobSpec, rooms: Sequence[Room]) -> Iterator[Document]:
+    """Not enough free GPUs on nodes that are in service, and the nodes that are not."""
+    usable = [room for room in rooms if room.node_gpus >= spec.gpus_per_replica and room.serving]
+    if not any(_fits(spec, room) for room in usable):
+        yield _capacity(spec, usable)
+        yield from _out_of_service(spec.gpu_type, rooms)
+    elif demanded(spec) != NO_HINT and spec.replicas > 1:
+        yield {
+            "code": "topology",
+            "pack": spec.topology.pack,
+            "spread": spec.topology.spread,
+            "max_blocks": spec.topology.max_blocks,
+            "text": "enough GPUs are free; they have to lie as its topology hint asks, too",
+        }
+
+
+def _on_one_node(spec: JobSpec) -> int:
+    """GPUs that have to be on one node."""
+    return spec.gpus if demanded(spec).pack is Span.NODE else spec.gpus_per_replica
+
+
+def _fits(spec: JobSpec, room: Room) -> bool:
+    """By the counts, whatever the hint asks for beyond them."""
+    if takes_whole_nodes(spec, room.node_gpus):
+        return nodes_wanted(spec, room.node_gpus, demanded(spec)) <= room.whole
+    return spec.replicas <= room.replicas and _on_one_node(spec) <= room.largest
+
+
+def _capacity(spec: JobSpec, usable: Sequence[Room]) -> Document:
+    """Figures of the nodes that come nearest: those with the most whole nodes free, then the most free GPUs."""
+    room = max(usable, key=lambda one: (one.whole, one.free), default=None)
+    free, total = sum(one.free for one in usable), sum(one.gpus for one in usable)
+    figures: Document = {"code": "capacity", "gpu_type": spec.gpu_type, "gpus_free": free, "gpus_in_service": total}
+    if room is None:
+        text = f"needs {_gpus(spec.gpus, spec.gpu_type)}; no node with such GPUs is in service"
+        return {**figures, "gpus_needed": spec.gpus, "text": text}
+    figures["gpus_needed"] = charged_gpus(spec, room.node_gpus, demanded(spec))
+    if takes_whole_nodes(spec, room.node_gpus):
+        wanted = nodes_wanted(spec, room.node_gpus, demanded(spec))
+        figures |= {"whole_nodes_needed": wanted, "whole_nodes_free": room.whole, "node_gpus": room.node_gpus}
+        nodes = f"{_count(wanted, 'whole node')} of {_gpus(room.node_gpus, spec.gpu_type)}"
+        return {**figures, "text": f"needs {nodes}; {room.whole} of {room.serving} {_are(room.whole)} free"}
+    text = f"needs {_gpus(spec.gpus, spec.gpu_type)}"
+    together, largest = _on_one_node(spec), max(one.largest for one in usable)
+    if together > 1:
+        figures |= {"gpus_on_one_node": together, "largest_free_on_one_node": largest}
+        text += " on one node" if together == spec.gpus else f", each {together} on one node"
+    text += f"; {free} of {total} {_are(free)} free"
+    if together > 1 and free >= together:
+        text += f", at most {largest} on one node"
+    return {**figures, "text": text}
+
+
+def _out_of_service(gpu_type: str, rooms: Sequence[Room]) -> Iterator[Document]:
+    figures = {
+        name: sum(getattr(room, name) for room in rooms) for name in ("drained", "silent", "lost", "unconfirmed")
+    }
+    if not (out := sum(figures.values())):
+        return
+    names = sorted(name for room in rooms for name in room.out_names)[:3]
+    told = ", ".join(f"{count} {name}" for name, count in figures.items() if count)
+    listed = ", ".join(names) + (", ..." if out > len(names) else "")
+    text = f"{_count(out, 'node')} with {gpu_type} GPUs {_are(out)} out of service: {told} ({listed})"
+    yield {"code": "out_of_service", "gpu_type": gpu_type, **figures, "nodes": names, "text": text}
+
+
+def _gpus(number: int, gpu_type: str) -> str:
+    return f"{number} {gpu_type} GPU{'' if number == 1 else 's'}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
