@@ -160,7 +160,7 @@ class Stack:
                 found += answer["nodes"] if answer else []
             return found if len(found) >= nodes else None
 
-        found = await until(registered, within_s=READY_S, what=lambda: f"{nodes} nodes are registered{self.logs()}")
+        found = await until(registered, within_s=READY_S, what=f"{nodes} nodes are registered")
         assert found is not None
         gpus: dict[str, int] = {}
         for node in found:
@@ -220,8 +220,12 @@ async def stack(home: Path, *options: str, kafka: bool = False, submitters: int 
             metrics=metrics,
             submitters=tokens,
         )
-        await made.ready(args.nodes + (not args.no_agent))
-        yield made
+        try:
+            await made.ready(args.nodes + (not args.no_agent))
+            yield made
+        except BaseException as error:
+            error.add_note(made.logs())
+            raise
 
 
 def _arguments(home: Path, options: tuple[str, ...], broker: KafkaBroker | None) -> argparse.Namespace:
