@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from events.ids import BlockId, Epoch, GpuType, Instant, JobId, NodeId, NodeIndex, Principal, TeamId
-from events.job import EndReason, JobSpec, JobState, PriorityClass
+from events.job import EndReason, JobSpec, JobState, PriorityClass, QueueReason
 from events.node import GpuSlot
+from events.preemption import PreemptionRule
 
 NO_INSTANT = Instant(0)
 NO_EPOCH = Epoch(0)
@@ -32,7 +33,8 @@ class Job:
     `attempt`: number of the newest one, 0 before the first. `submit_seq`: seq of JobSubmitted, the tie-break of the
     queue. `faults`: infrastructure faults since the last progress; `retried`: own failures; `setbacks`: failed
     starts in a row (C-8). `open_attempts`: those with leases that have not ended. `max_runtime_s` may have been
-    extended; `consumed_s`: time up to the last checkpoint (R-5).
+    extended; `consumed_s`: time up to the last checkpoint (R-5). `waited_ms`: time QUEUED before the present wait, without
+    held, dependency or backoff time (R-21), and `waits_since` when that began, None while it does not count; `preempted_at`: when it was preempted, in the last 24 h (R-42).
     """
 
     id: JobId
@@ -54,6 +56,10 @@ class Job:
     retried: int = 0
     setbacks: int = 0
     preemptions: int = 0
+    preempted_at: tuple[Instant, ...] = ()
+    waited_ms: int = 0
+    waits_since: Instant | None = None
+    queue_reason: QueueReason = QueueReason.SUBMITTED
     consumed_s: int = 0
     checkpoint: Checkpoint | None = None
     open_attempts: tuple[int, ...] = ()
@@ -77,7 +83,8 @@ class Attempt:
 
     `ranks[r]` = (node index, mask of claimed GPUs); `phases[r]` a RankPhase. `grant`: (epoch, n) of the granting
     commit (P-17). `ending`: why it is to stop, None while it is to run. `exit_code`: the first that was not 0.
-    `charged`: GPUs charged to the team: those of live leases on nodes that are not lost.
+    `charged`: GPUs charged to the team: those of live leases on nodes that are not lost. `after_preemption`: the attempt
+    before it was preempted (R-42). `advance_s`: seconds charged in advance to the team's fair share (R-21).
     """
 
     job_id: JobId
@@ -95,6 +102,8 @@ class Attempt:
     grace_s: int = 0
     exit_code: int | None = None
     charged: int = 0
+    after_preemption: bool = False
+    advance_s: int = 0
 
     @property
     def key(self) -> AttemptKey:
@@ -116,7 +125,7 @@ class NodeState(StrEnum):
 class Node:
     """A node of the fleet. Masks are over gpu slots.
 
-    `used`: claimed by live leases; `broken`: out of the inventory. `leases`: live ones, as (job, attempt, rank).
+    `used`: claimed by live leases; `broken`: out of the inventory; `pledged`: held for a job that room is made for. `leases`: live ones, as (job, attempt, rank).
     `confirmed`: newest epoch in which it reported what it runs (P-16). `last_report`: newest number taken of `journal`.
     """
 
@@ -138,6 +147,7 @@ class Node:
     last_report: int = 0
     used: int = 0
     broken: int = 0
+    pledged: int = 0
     leases: tuple[tuple[JobId, int, int], ...] = ()
 
     @property
@@ -147,8 +157,8 @@ class Node:
 
     @property
     def free(self) -> int:
-        """Mask of the GPUs that are whole and hold no lease."""
-        return self.all_gpus & ~self.used & ~self.broken
+        """Mask of the GPUs that are whole, hold no lease and are pledged to nobody."""
+        return self.all_gpus & ~self.used & ~self.broken & ~self.pledged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +185,61 @@ class Usage:
     team: TeamId
     gpu_type: GpuType
     charged: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairUse:
+    """What a team has used of a type, for its fair share (R-21). Integer GPU-seconds.
+
+    `settled`: of leases that ended, decayed up to `settled_hour` (hours since 1970). `running`: GPUs that run, and
+    `since`: the sum over them of when each was granted (s), so that what they have accrued is running x now - since.
+    `advance`: charged in advance for those that run.
+    """
+
+    team: TeamId
+    gpu_type: GpuType
+    settled: int = 0
+    settled_hour: int = 0
+    running: int = 0
+    since: int = 0
+    advance: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pledge:
+    """Room that is made for a job, held until it starts (R-45). `ranks`: its coming placement."""
+
+    job_id: JobId
+    team: TeamId
+    gpu_type: GpuType
+    ranks: tuple[tuple[NodeIndex, int], ...]
+    victims: tuple[AttemptKey, ...]
+    awaited: tuple[AttemptKey, ...]
+    rule: PreemptionRule
+    at: Instant
+
+    @property
+    def gpus(self) -> int:
+        return sum(mask.bit_count() for _, mask in self.ranks)
+
+
+ReservationKey = tuple[GpuType, str]
+"""(type, pool): at most one reservation each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Nodes held for the first blocked job of a type and pool (R-23)."""
+
+    job_id: JobId
+    gpu_type: GpuType
+    pool: str
+    nodes: tuple[NodeIndex, ...]
+    start_at: Instant
+
+    @property
+    def key(self) -> ReservationKey:
+        return (self.gpu_type, self.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

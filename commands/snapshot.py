@@ -11,7 +11,20 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from commands.entities import Attempt, Ended, Job, KeyUse, Meta, Node, Quota, Team, Usage
+from commands.entities import (
+    Attempt,
+    Ended,
+    FairUse,
+    Job,
+    KeyUse,
+    Meta,
+    Node,
+    Pledge,
+    Quota,
+    Reservation,
+    Team,
+    Usage,
+)
 from commands.policy import Policy
 from commands.state import State
 from events.ids import ClusterId
@@ -28,6 +41,9 @@ ROWS: dict[str, type] = {
     "quotas": Quota,
     "teams": Team,
     "usage": Usage,
+    "fair_use": FairUse,
+    "pledges": Pledge,
+    "reservations": Reservation,
     "keys": KeyUse,
     "ended": Ended,
 }
@@ -91,10 +107,12 @@ def _key(name: str, row: Any) -> Any:
             return row.key
         case "nodes":
             return row.index
-        case "quotas" | "usage":
+        case "quotas" | "usage" | "fair_use":
             return (row.team, row.gpu_type)
-        case "keys":
+        case "keys" | "reservations":
             return row.key
+        case "pledges":
+            return row.job_id
         case _:
             return row.id
 

@@ -12,11 +12,15 @@ from commands.entities import (
     Attempt,
     AttemptKey,
     Ended,
+    FairUse,
     Job,
     KeyUse,
     Meta,
     Node,
+    Pledge,
     Quota,
+    Reservation,
+    ReservationKey,
     Team,
     Usage,
 )
@@ -86,6 +90,9 @@ class State:
         self.quotas: Table[tuple[TeamId, GpuType], Quota] = Table("quotas", self._undo)
         self.teams: Table[TeamId, Team] = Table("teams", self._undo)
         self.usage: Table[tuple[TeamId, GpuType], Usage] = Table("usage", self._undo)
+        self.fair_use: Table[tuple[TeamId, GpuType], FairUse] = Table("fair_use", self._undo)
+        self.pledges: Table[JobId, Pledge] = Table("pledges", self._undo)
+        self.reservations: Table[ReservationKey, Reservation] = Table("reservations", self._undo)
         self.keys: Table[str, KeyUse] = Table("keys", self._undo)
         self.ended: Table[JobId, Ended] = Table("ended", self._undo)
         self.meta_table.rows[""] = Meta()

@@ -5,14 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from commands.entities import KeyUse
-from commands.evolve import cluster, gangs, jobs, nodes
+from commands.evolve import cluster, gangs, holdings, jobs, nodes
 from commands.state import State, pruned
 from events.envelope import Commit, Event, Input, Term
 from events.ids import Epoch, Instant
 
 DAY_MS = 86_400_000
 
-RULES: dict[type, Callable[[State, Any], None]] = {**jobs.RULES, **gangs.RULES, **nodes.RULES, **cluster.RULES}
+RULES: dict[type, Callable[[State, Any], None]] = {
+    **jobs.RULES,
+    **gangs.RULES,
+    **nodes.RULES,
+    **holdings.RULES,
+    **cluster.RULES,
+}
 """Every event type of the catalogue has exactly one entry (test_evolve shows it)."""
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from commands.entities import Attempt, AttemptKey, Node, NodeState, RankPhase, Usage
-from commands.evolve.jobs import checkpoint_recorded, put_job, retire
+from commands.evolve import fair
+from commands.evolve.jobs import checkpoint_recorded, put_job, retire, stop_waiting
 from commands.state import State
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
 from events.gang import GangAllocated, GangEnding, GangReleased, GangRunning, LeaseReleased
 from events.ids import GpuType, NodeIndex, TeamId
-from events.job import EndReason, JobState
+from events.job import EndReason, JobState, QueueReason
 from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
 
 EXIT_COUNTS = {None, EndReason.NODE_LOST, EndReason.LEASE_MISSING, EndReason.NONZERO_EXIT}
@@ -51,13 +52,16 @@ def allocated(state: State, event: GangAllocated) -> None:
         granted_at=state.meta.at,
         limit_at=event.limit_at,
         charged=gpus,
+        after_preemption=job.queue_reason is QueueReason.PREEMPTED,
+        advance_s=fair.advance_s(job),
     )
     state.attempts.put(attempt.key, attempt)
     charge(state, attempt.team, attempt.gpu_type, gpus)
+    fair.granted(state, attempt)
     put_job(
         state,
         replace(
-            job,
+            stop_waiting(state, job),
             state=JobState.STARTING,
             attempt=event.attempt,
             front=False,
@@ -130,6 +134,7 @@ def free(state: State, key: AttemptKey, rank: int, phase: int) -> None:
     gpus = charged_gpus(node, mask)
     if gpus:
         charge(state, attempt.team, attempt.gpu_type, -gpus)
+        fair.ended(state, attempt, gpus)
     state.attempts.put(
         key,
         replace(attempt, phases=_phase_set(attempt.phases, rank, phase), charged=attempt.charged - gpus),

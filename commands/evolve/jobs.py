@@ -24,6 +24,8 @@ from events.job import (
     QueueReason,
 )
 
+DAY_MS = 86_400_000
+
 
 def put_job(state: State, job: Job) -> None:
     """Put a job in its place, and count its team's queue."""
@@ -78,6 +80,9 @@ def queued(state: State, event: JobQueued) -> None:
             job,
             state=JobState.QUEUED,
             queued_at=state.meta.at,
+            waits_since=event.not_before_at or state.meta.at,
+            queue_reason=reason,
+            preempted_at=_preempted_at(state, job, reason),
             front=event.front,
             not_before_at=event.not_before_at,
             faults=job.faults + (reason in (QueueReason.FAULT, QueueReason.START_FAILED)),
@@ -88,12 +93,25 @@ def queued(state: State, event: JobQueued) -> None:
     )
 
 
+def _preempted_at(state: State, job: Job, reason: QueueReason) -> tuple[Instant, ...]:
+    """Preemptions of the last 24 h (R-42)."""
+    recent = tuple(at for at in job.preempted_at if at > state.meta.at - DAY_MS)
+    return (*recent, state.meta.at) if reason is QueueReason.PREEMPTED else recent
+
+
+def stop_waiting(state: State, job: Job) -> Job:
+    """The present wait ends, and is added up."""
+    if job.waits_since is None:
+        return job
+    return replace(job, waited_ms=job.waited_ms + max(0, state.meta.at - job.waits_since), waits_since=None)
+
+
 def held(state: State, event: JobHeld) -> None:
-    put_job(state, replace(state.jobs[event.job_id], held=True))
+    put_job(state, replace(stop_waiting(state, state.jobs[event.job_id]), held=True))
 
 
 def released(state: State, event: JobReleased) -> None:
-    put_job(state, replace(state.jobs[event.job_id], held=False))
+    put_job(state, replace(state.jobs[event.job_id], held=False, waits_since=state.meta.at))
 
 
 def priority_changed(state: State, event: JobPriorityChanged) -> None:
