@@ -33,8 +33,9 @@ class Job:
     `attempt`: number of the newest one, 0 before the first. `submit_seq`: seq of JobSubmitted, the tie-break of the
     queue. `faults`: infrastructure faults since the last progress; `retried`: own failures; `setbacks`: failed
     starts in a row (C-8). `open_attempts`: those with leases that have not ended. `max_runtime_s` may have been
-    extended; `consumed_s`: time up to the last checkpoint (R-5). `waited_ms`: time QUEUED before the present wait, without
-    held, dependency or backoff time (R-21), and `waits_since` when that began, None while it does not count; `preempted_at`: when it was preempted, in the last 24 h (R-42).
+    extended; `consumed_s`: time up to the last checkpoint (R-5). `waited_ms`: time QUEUED before the present wait,
+    without held, dependency or backoff time (R-21); `waits_since`: when that began, None while it does not count.
+    `preempted_at`: when it was preempted, in the last 24 h (R-42).
     """
 
     id: JobId
@@ -83,8 +84,8 @@ class Attempt:
 
     `ranks[r]` = (node index, mask of claimed GPUs); `phases[r]` a RankPhase. `grant`: (epoch, n) of the granting
     commit (P-17). `ending`: why it is to stop, None while it is to run. `exit_code`: the first that was not 0.
-    `charged`: GPUs charged to the team: those of live leases on nodes that are not lost. `after_preemption`: the attempt
-    before it was preempted (R-42). `advance_s`: seconds charged in advance to the team's fair share (R-21).
+    `charged`: GPUs charged to the team: those of live leases on nodes that are not lost. `after_preemption`: the
+    attempt before it was preempted (R-42). `advance_s`: seconds charged in advance to the fair share (R-21).
     """
 
     job_id: JobId
@@ -125,8 +126,9 @@ class NodeState(StrEnum):
 class Node:
     """A node of the fleet. Masks are over gpu slots.
 
-    `used`: claimed by live leases; `broken`: out of the inventory; `pledged`: held for a job that room is made for. `leases`: live ones, as (job, attempt, rank).
-    `confirmed`: newest epoch in which it reported what it runs (P-16). `last_report`: newest number taken of `journal`.
+    `used`: claimed by live leases; `broken`: out of the inventory; `pledged`: held for a job that room is made for.
+    `leases`: live ones, as (job, attempt, rank). `confirmed`: newest epoch in which it reported what it runs (P-16).
+    `last_report`: newest number taken of `journal`.
     """
 
     index: NodeIndex

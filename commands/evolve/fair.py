@@ -13,7 +13,7 @@ from events.ids import Instant
 HOUR_S = 3_600
 HALF_LIFE_H = 168
 ONE = 1 << 32
-DECAY_PER_HOUR = 4_277_283_166
+DECAY_PER_HOUR = 4_277_283_299
 """2^(-1/168) x 2^32, rounded down."""
 
 

@@ -1,0 +1,166 @@
+"""Who stands where with its quota: covered and borrowed use (R-12). The one place for that rule.
+
+Walk the leases of a team on a type by class (high first; prod-serving and what may not be preempted before all), then
+by start: one that fits what is left of the guarantee is covered, one that does not is borrowed and skipped. GPUs
+pledged to a job count as its team's covered use. A queued job is covered if covered use + its charged GPUs stays within
+the guarantee. While a team uses no more than its guarantee all of it is covered, and nothing has to be walked.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from commands.entities import Attempt, AttemptKey, Job
+from commands.state import Change, State
+from events.ids import GpuType, TeamId
+from events.job import CLASS_RANK, PriorityClass
+
+ShareKey = tuple[TeamId, GpuType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A team's place on one type, in GPUs. `limit`: guarantee plus borrow limit; `use`: charged and pledged now."""
+
+    guaranteed: int
+    limit: int
+    use: int
+    covered: int
+
+    @property
+    def room(self) -> int:
+        """GPUs it may still start, borrowed ones included."""
+        return self.limit - self.use
+
+    @property
+    def covered_room(self) -> int:
+        """GPUs it may still start inside its guarantee."""
+        return self.guaranteed - self.covered
+
+
+NOTHING = Standing(guaranteed=0, limit=0, use=0, covered=0)
+
+
+class Shares:
+    """Standings of all teams, kept in step with accepted commits, with what a cycle grants for trial on top."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._attempts: dict[ShareKey, set[AttemptKey]] = {}
+        self._pledged: dict[ShareKey, int] = {}
+        self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
+        self._granted: list[tuple[ShareKey, int, bool]] = []
+        self._extra: dict[ShareKey, tuple[int, int]] = {}
+        for attempt in state.attempts.rows.values():
+            self._attempts.setdefault((attempt.team, attempt.gpu_type), set()).add(attempt.key)
+        for pledge in state.pledges.rows.values():
+            key = (pledge.team, pledge.gpu_type)
+            self._pledged[key] = self._pledged.get(key, 0) + pledge.gpus
+
+    def feed(self, changes: Iterable[Change]) -> None:
+        """Follow the changes of an accepted commit."""
+        assert not self._granted, "a plan is on trial"
+        for change in changes:
+            row = change.new if change.new is not None else change.old
+            match change.table:
+                case "attempts":
+                    self._feed_attempt(change)
+                case "pledges":
+                    key = (row.team, row.gpu_type)
+                    by = (change.new is not None) - (change.old is not None)
+                    self._pledged[key] = self._pledged.get(key, 0) + by * row.gpus
+                    self._walked.pop(key, None)
+                case "quotas":
+                    self._walked.pop((row.team, row.gpu_type), None)
+                case "jobs" if change.old is not None and change.new is not None:
+                    if change.old.priority_class != change.new.priority_class:
+                        self._walked.pop((row.spec.team, row.spec.gpu_type), None)
+                case _:
+                    pass
+
+    def _feed_attempt(self, change: Change) -> None:
+        row: Attempt = change.new if change.new is not None else change.old
+        key = (row.team, row.gpu_type)
+        if change.old is None:
+            self._attempts.setdefault(key, set()).add(row.key)
+        elif change.new is None:
+            self._attempts[key].discard(row.key)
+        if change.old is None or change.new is None or change.old.charged != change.new.charged:
+            self._walked.pop(key, None)
+
+    def standing(self, key: ShareKey) -> Standing:
+        """Where a team stands on a type, with what was granted for trial."""
+        quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
+        if quota is None:
+            return NOTHING
+        pledged = self._pledged.get(key, 0)
+        use = (usage.charged if usage is not None else 0) + pledged
+        covered = use if use <= quota.guaranteed else self._walk(key)[0] + pledged
+        extra_use, extra_covered = self._extra.get(key, (0, 0))
+        return Standing(
+            guaranteed=quota.guaranteed,
+            limit=quota.guaranteed + quota.borrow_limit,
+            use=use + extra_use,
+            covered=covered + extra_covered,
+        )
+
+    def borrowed(self, key: ShareKey) -> frozenset[AttemptKey]:
+        """Attempts whose leases are borrowed, those that are ending included."""
+        quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
+        guaranteed = quota.guaranteed if quota is not None else 0
+        use = (usage.charged if usage is not None else 0) + self._pledged.get(key, 0)
+        return frozenset() if use <= guaranteed else self._walk(key)[1]
+
+    def teams_on(self, gpu_type: GpuType) -> list[ShareKey]:
+        """Teams that have attempts on a type, in order."""
+        return sorted(key for key, attempts in self._attempts.items() if key[1] == gpu_type and attempts)
+
+    def attempts_of(self, key: ShareKey) -> list[AttemptKey]:
+        """A team's attempts on a type, in order."""
+        return sorted(self._attempts.get(key, ()))
+
+    # What a cycle grants
+
+    def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
+        """Count GPUs for trial; `undo` takes them off."""
+        self._granted.append((key, gpus, covered))
+        use, within = self._extra.get(key, (0, 0))
+        self._extra[key] = (use + gpus, within + (gpus if covered else 0))
+
+    def mark(self) -> int:
+        """A place in the trial to come back to."""
+        return len(self._granted)
+
+    def undo(self, mark: int = 0) -> None:
+        """Take off what was granted since `mark`."""
+        while len(self._granted) > mark:
+            key, gpus, covered = self._granted.pop()
+            use, within = self._extra[key]
+            self._extra[key] = (use - gpus, within - (gpus if covered else 0))
+        if not mark:
+            self._extra.clear()
+
+    def _walk(self, key: ShareKey) -> tuple[int, frozenset[AttemptKey]]:
+        """(covered GPUs of attempts, borrowed attempts) of a team that uses more than its guarantee."""
+        known = self._walked.get(key)
+        if known is not None:
+            return known
+        quota = self._state.quotas.get(key)
+        left = (quota.guaranteed if quota is not None else 0) - self._pledged.get(key, 0)
+        covered, borrowed = 0, set()
+        for attempt in sorted(map(self._state.attempts.__getitem__, self._attempts.get(key, ())), key=self._walk_key):
+            if attempt.charged <= left:
+                left -= attempt.charged
+                covered += attempt.charged
+            else:
+                borrowed.add(attempt.key)
+        walked = self._walked[key] = (covered, frozenset(borrowed))
+        return walked
+
+    def _walk_key(self, attempt: Attempt) -> tuple[bool, int, int, str]:
+        job = self._state.jobs[attempt.job_id]
+        return (not untouchable(job), CLASS_RANK[job.priority_class], attempt.grant[1], attempt.job_id)
+
+
+def untouchable(job: Job) -> bool:
+    """prod-serving, and what said `preemptible: false`: starts only covered, and no class preempts it (R-40)."""
+    return job.priority_class is PriorityClass.PROD_SERVING or not job.spec.checkpoint.preemptible
