@@ -20,6 +20,11 @@ class Policy(BaseModel):
     """Longest max_runtime that may be asked for."""
     default_classes: tuple[str, ...] = ("research", "preemptible")
     """Classes of a team for which none were set (R-11)."""
+    ease_per_hour_percent: Annotated[int, Field(ge=0, le=1000)] = 10
+    ease_max_percent: Annotated[int, Field(ge=0, le=10_000)] = 100
+    """An hour of waiting eases a team's share by so much, in all at most so much (R-21)."""
+    failed_tries_max: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
+    """Tries that fail, or are known to, in one cycle (R-24)."""
     grace_s_max: Seconds = 240
     """Longest grace between SIGTERM and SIGKILL (R-41)."""
     start_timeout_s: Seconds = 600

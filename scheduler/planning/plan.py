@@ -1,18 +1,31 @@
-"""The plan seam: what to grant now. This is the plain policy: by class, then by time of submission.
+"""The plan: what to start, stop, grow and hold now. A cycle is six named steps on one Trial.
 
-Each job in turn gets its whole gang or nothing, within its team's guarantee and borrow limit. A shape that does not
-fit is not tried again in the cycle. Whatever more the policy is to do goes in behind the same function.
+1. what room was made for starts first (pledges), 2. reservations that stand are kept, 3. the queue is walked in order:
+each job starts, or room is made for it, or the first blocked one of its type and pool has nodes held, 4. elastic jobs
+grow onto what nobody could use. The order matters: a pledge must not lose its GPUs to the walk, nor a reservation to a
+job behind it, nor a queued job to growth.
+
+Nothing is kept that the state would not give again: memories of failures only save work (P-23, C-70).
 """
 
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 from commands.entities import Job
-from commands.plan import Placement, Plan
+from commands.evolve.fair import advance_s
+from commands.plan import Hold, Placement, Plan, Ranks, Resize, Room
 from commands.state import Change, State
-from events.ids import GpuType, Instant, JobId, TeamId
+from events.ids import Instant, JobId, TeamId
+from events.preemption import PledgeEnd
+from events.reservation import FreedBecause
+from scheduler.planning import elastic, pledges, preempt, reserve
 from scheduler.planning.capacity import Capacity
-from scheduler.planning.fit import Ranks, find
-from scheduler.planning.queue import Queue
+from scheduler.planning.fit import find
+from scheduler.planning.forecast import Forecast
+from scheduler.planning.order import FairShares, Turn, turn
+from scheduler.planning.queue import Line, Queue, Shape
+from scheduler.planning.quota import Shares, untouchable
+from scheduler.planning.trial import Trial
 
 
 class Planner:
@@ -21,58 +34,222 @@ class Planner:
     def __init__(self, state: State) -> None:
         self.state = state
         self.capacity = Capacity.of(state)
-        self.queue = Queue.of(state)
+        self.queue = Queue(state)
+        self.shares = Shares(state)
+        self.fair = FairShares(state)
+        self.forecast = Forecast(state)
+        self.failed: dict[Shape, tuple[int, ...]] = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
         changes = list(changes)
         self.capacity.feed(self.state, changes)
         self.queue.feed(changes)
+        self.shares.feed(changes)
+        self.forecast.feed(changes)
+        for change in changes:
+            if change.table in ("fair_use", "quotas"):
+                self.fair.changed(change.key[0])
+            elif change.table == "policies":
+                self.failed.clear()
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
-        """What to grant at `now`, best first. Ends after `ranks_max` ranks, so that a commit stays small."""
-        self.queue.wake(self.state, now)
-        used: dict[tuple[TeamId, GpuType], int] = {}
-        placements: list[Placement] = []
-        poisoned: list[tuple[JobId, str]] = []
-        tries = ranks = 0
-        walk = self.queue.walk()
-        for job_id, _ in walk:
-            mark = self.capacity.mark()
-            try:
-                found = self._try(self.state.jobs[job_id], used)
-            except Exception as error:  # our bug in one job must not stop the others (C-46)
-                self.capacity.undo(mark)
-                poisoned.append((job_id, f"{type(error).__name__}: {error}"))
-                found = None
-            if found is None:
-                tries += 1
-                walk.failed()
-                continue
-            placements.append(Placement(job_id=job_id, ranks=found))
-            ranks += len(found)
-            if ranks >= ranks_max:
-                break
-        self.capacity.undo()
-        return Plan(n=self.state.meta.n, placements=tuple(placements), poisoned=tuple(poisoned), tries=tries)
+        """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""
+        cycle = Cycle(self, now, ranks_max)
+        try:
+            return cycle.run()
+        finally:
+            self.capacity.undo()
+            self.shares.undo()
 
-    def _try(self, job: Job, used: dict[tuple[TeamId, GpuType], int]) -> Ranks | None:
-        """GPUs for the gang within its team's limit, or None."""
+
+class Cycle:
+    """One run of the steps."""
+
+    def __init__(self, planner: Planner, now: Instant, ranks_max: int) -> None:
+        self._planner = planner
+        self._ranks_left = ranks_max
+        self._trial = Trial(state=planner.state, now=now, capacity=planner.capacity, shares=planner.shares)
+        self._poisoned: list[tuple[JobId, str]] = []
+        self._pledges_over: list[tuple[JobId, PledgeEnd]] = []
+        self._holds_over: list[tuple[JobId, FreedBecause]] = []
+        self._placements: list[Placement] = []
+        self._rooms: list[Room] = []
+        self._holds: list[Hold] = []
+        self._resizes: list[Resize] = []
+        self._tries = 0
+
+    def run(self) -> Plan:
+        """The steps, in order."""
+        self._planner.queue.begin(self._trial.now)
+        self._planner.fair.begin(self._trial.now)
+        self._start_pledged()
+        self._keep_reservations()
+        self._walk_queue()
+        self._grow()
+        return Plan(
+            n=self._trial.state.meta.n,
+            poisoned=tuple(self._poisoned),
+            pledges_over=tuple(self._pledges_over),
+            holds_over=tuple(self._holds_over),
+            resizes=tuple(self._resizes),
+            placements=tuple(self._placements),
+            rooms=tuple(self._rooms),
+            holds=tuple(self._holds),
+            tries=self._tries,
+        )
+
+    def _start_pledged(self) -> None:
+        placements, over = pledges.settle(self._trial)
+        self._placements += placements
+        self._pledges_over += over
+        for placement in placements:
+            self._trial.started.add(placement.job_id)
+
+    def _keep_reservations(self) -> None:
+        self._holds_over += reserve.keep(self._trial)
+
+    def _grow(self) -> None:
+        if not self._tries:
+            self._resizes += elastic.grow(self._trial)
+
+    # The walk
+
+    def _walk_queue(self) -> None:
+        """Best turn first. A turn that got worse meanwhile (a grant raised the team's share, or used up its
+        guarantee) is put back; a shape that does not fit is left out for the rest of the cycle."""
+        heap = [(self._turn(line, line.entries[0]), shape, 0) for shape, line in self._planner.queue.lines.items()]
+        heapify(heap)
+        allowance = Allowance(self._trial.policy.failed_tries_max, (line.team for line in self._lines()))
+        while heap and self._ranks_left > 0:
+            key, shape, place = heappop(heap)
+            line = self._planner.queue.lines[shape]
+            now = self._turn(line, line.entries[place])
+            if now > key:
+                heappush(heap, (now, shape, place))
+                continue
+            if not allowance.left(line.team):
+                continue
+            if self._take_turn(line, shape, line.entries[place][1]):
+                if place + 1 < len(line.entries):
+                    heappush(heap, (self._turn(line, line.entries[place + 1]), shape, place + 1))
+            else:
+                self._tries += 1
+                allowance.use(line.team)
+
+    def _lines(self) -> Iterable[Line]:
+        return self._planner.queue.lines.values()
+
+    def _turn(self, line: Line, entry: tuple[tuple[bool, int, int, int], JobId]) -> Turn:
+        job = self._trial.state.jobs[entry[1]]
+        standing = self._trial.shares.standing((line.team, line.gpu_type))
+        covered = job.spec.gpus <= standing.covered_room
+        share = self._planner.fair.share(line.team)
+        policy = self._trial.policy
+        return turn(covered, line.class_rank, entry[0], share, self._trial.now, policy.ease_per_hour_percent)
+
+    def _take_turn(self, line: Line, shape: Shape, job_id: JobId) -> bool:
+        """Start the job, or make room or hold nodes for it. False: others of its shape need not be tried."""
+        job = self._trial.state.jobs[job_id]
+        if job_id in self._trial.state.pledges or job_id in self._trial.started:
+            return True
+        capacity_mark, shares_mark = self._trial.capacity.mark(), self._trial.shares.mark()
+        try:
+            return self._decide(job)
+        except Exception as error:  # our bug in one job must not stop the others (C-46)
+            self._trial.capacity.undo(capacity_mark)
+            self._trial.shares.undo(shares_mark)
+            self._poisoned.append((job_id, f"{type(error).__name__}: {error}"))
+            return True
+
+    def _decide(self, job: Job) -> bool:
+        """In this order: start on what is free; take nodes held for a lower tier; make room; hold nodes (R-43)."""
         key = (job.spec.team, job.spec.gpu_type)
-        quota, usage = self.state.quotas.get(key), self.state.usage.get(key)
-        if quota is None:
-            return None
-        charged = (usage.charged if usage is not None else 0) + used.get(key, 0)
-        room = quota.guaranteed + quota.borrow_limit - charged
-        if job.spec.gpus > room:
-            return None
-        mark = self.capacity.mark()
-        ranks = find(self.state, self.capacity, job.spec)
+        standing = self._trial.shares.standing(key)
+        covered = job.spec.gpus <= standing.covered_room
+        if job.spec.gpus > standing.room or (untouchable(job) and not covered):
+            return False
+        if self._start_on_free(job, reserve.usable(self._trial, job)):
+            return True
+        if self._overtake(job, covered):
+            return True
+        room = preempt.make_room(self._trial, self._planner.forecast, job, covered)
+        if room is not None:
+            self._rooms.append(room)
+            return True
+        self._hold(job)
+        return False
+
+    def _start_on_free(self, job: Job, among: int | None) -> bool:
+        mark = self._trial.capacity.mark()
+        if job.spec.elastic is not None:
+            ranks = elastic.find(self._trial, job, among)
+        else:
+            ranks = find(self._trial.state, self._trial.capacity, job.spec, among=among)
         if ranks is None:
-            return None
+            return False
+        if not self._may_start(job, ranks):
+            self._trial.capacity.undo(mark)
+            return False
+        self._start(job, ranks)
+        return True
+
+    def _may_start(self, job: Job, ranks: Ranks) -> bool:
+        """Within the limit; and covered, where the job starts only so (R-40)."""
         gpus = sum(mask.bit_count() for _, mask in ranks)
-        if gpus > room:
-            self.capacity.undo(mark)
-            return None
-        used[key] = used.get(key, 0) + gpus
-        return ranks
+        standing = self._trial.shares.standing((job.spec.team, job.spec.gpu_type))
+        return gpus <= standing.room and (not untouchable(job) or gpus <= standing.covered_room)
+
+    def _start(self, job: Job, ranks: Ranks) -> None:
+        gpus = sum(mask.bit_count() for _, mask in ranks)
+        key = (job.spec.team, job.spec.gpu_type)
+        self._trial.shares.grant(key, gpus, gpus <= self._trial.shares.standing(key).covered_room)
+        self._planner.fair.grant(*key, gpus * advance_s(job))
+        self._trial.started.add(job.id)
+        until = 0 if job.max_runtime_s is None else self._trial.now + (job.max_runtime_s - job.consumed_s) * 1000
+        for index, _ in ranks:
+            self._trial.busy_until[index] = until
+        self._placements.append(Placement(job_id=job.id, ranks=ranks))
+        self._ranks_left -= len(ranks)
+        self._over(job.id, FreedBecause.STARTED)
+
+    def _overtake(self, job: Job, covered: bool) -> bool:
+        """Nodes held for a job of a lower group or class are no obstacle: its reservation ends, if that helps."""
+        lower = reserve.overtaken(self._trial, job, covered)
+        if not lower:
+            return False
+        held = dict(self._trial.reservations)
+        for job_id in lower:
+            reserve.drop(self._trial, job_id)
+        if self._start_on_free(job, reserve.usable(self._trial, job)):
+            self._holds_over += [(job_id, FreedBecause.OVERTAKEN) for job_id in lower]
+            return True
+        self._trial.reservations = held
+        return False
+
+    def _over(self, job_id: JobId, because: FreedBecause) -> None:
+        """The job's reservation, if it has one, ends."""
+        if any(held.job_id == job_id for held in self._trial.reservations.values()):
+            reserve.drop(self._trial, job_id)
+            self._holds_over.append((job_id, because))
+
+    def _hold(self, job: Job) -> None:
+        """The first blocked job of a node or more, of each type and pool, has its nodes held (R-23)."""
+        hold = reserve.reserve(self._trial, self._planner.forecast, job)
+        if hold is not None:
+            self._holds.append(hold)
+
+
+class Allowance:
+    """Failed tries of a cycle, shared out among the teams with queued work (R-24, C-72)."""
+
+    def __init__(self, tries_max: int, teams: Iterable[TeamId]) -> None:
+        known = sorted(set(teams))
+        each = max(1, tries_max // max(1, len(known)))
+        self._left = dict.fromkeys(known, each)
+
+    def left(self, team: TeamId) -> bool:
+        return self._left[team] > 0
+
+    def use(self, team: TeamId) -> None:
+        self._left[team] -= 1
