@@ -177,7 +177,7 @@ class Cycle:
         if room is not None:
             self._rooms.append(room)
             return True
-        self._hold(job)
+        self._hold(job, covered)
         return False
 
     def _start_on_free(self, job: Job, among: int | None) -> bool:
@@ -233,11 +233,20 @@ class Cycle:
             reserve.drop(self._trial, job_id)
             self._holds_over.append((job_id, because))
 
-    def _hold(self, job: Job) -> None:
+    def _hold(self, job: Job, covered: bool) -> None:
         """The first blocked job of a node or more, of each type and pool, has its nodes held (R-23)."""
+        before = self._trial.reservations.get((job.spec.gpu_type, self._trial.pool_of(job)))
+        if before is not None and before.job_id in reserve.overtaken(self._trial, job, covered):
+            reserve.drop(self._trial, before.job_id)
+        else:
+            before = None
         hold = reserve.reserve(self._trial, self._planner.forecast, job)
         if hold is not None:
             self._holds.append(hold)
+            if before is not None:
+                self._holds_over.append((before.job_id, FreedBecause.OVERTAKEN))
+        elif before is not None:
+            self._trial.reservations[before.key] = before
 
 
 class Allowance:
