@@ -25,6 +25,7 @@ from events.ids import BlockId, GpuType, NodeId
 
 SPREAD_S = 5.0
 """Agents start over one heartbeat, so that their heartbeats do not come all together."""
+_BLOCK_BYTES = 1 << 16
 _COMPACT_BYTES = 256 << 20
 
 
@@ -48,12 +49,24 @@ class FleetPlan:
 
 
 class AppendedFile:
-    """Lines of JSON, one write each: whole after a kill -9 of the writer."""
+    """Lines of JSON, one write each: they outlive a kill -9. A line that was torn goes when the file is opened."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        os.truncate(path, self._whole_bytes())
+
+    def _whole_bytes(self) -> int:
+        """Up to the end of the last line."""
+        end = os.fstat(self._fd).st_size
+        while end > 0:
+            begin = max(0, end - _BLOCK_BYTES)
+            at = os.pread(self._fd, end - begin, begin).rfind(b"\n")
+            if at >= 0:
+                return begin + at + 1
+            end = begin
+        return 0
 
     def append(self, line: dict[str, Any]) -> None:
         """One line. Numbers may be infinite; they come back as null."""
@@ -67,8 +80,7 @@ class AppendedFile:
         """All that was written."""
         with open(self._path, "rb") as file:
             for line in file:
-                if line.endswith(b"\n"):
-                    yield orjson.loads(line)
+                yield orjson.loads(line)
 
     def replace(self, lines: Iterator[bytes]) -> int:
         """Put these in place of all that was written. Returns their bytes."""

@@ -101,7 +101,7 @@ class _Node:
 
 class GrpcGateway:
     """scheduler.link.Gateway. `leader`: address of the leader, as far as this standby knows. `locate`: the node that
-    has, or had, a lease. `token`: what agents and apis must bring; None: anybody may come."""
+    has a live lease (the api knows the others). `token`: what agents and apis must bring; None: anybody may come."""
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class GrpcGateway:
         if self._deliver is None:
             return pb.TailReply(outcome=pb.TailReply.OUTCOME_NOT_LEADER, leader=self._leader())
         lease = LeaseId(request.lease_id)
-        node = self._locate(lease)
+        node = self._locate(lease) or NodeId(request.node_id) or None
         if node is None:
             return pb.TailReply(outcome=pb.TailReply.OUTCOME_UNKNOWN_LEASE)
         command = TailLog(

@@ -1,6 +1,8 @@
 """The GPUs of a real node: as declared in a file or on the command line, or as NVML sees them."""
 
 import re
+import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,17 @@ class NvmlGpus:
                 self._broken |= 1 << slot
         return self._broken
 
+    def holders(self) -> list[tuple[str, int]]:
+        """(UUID, pid) of the processes that compute on a GPU."""
+        found = []
+        for slot, handle in zip(self._inventory.slots, self._handles, strict=True):
+            try:
+                running = self.nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            except self.nvml.NVMLError:
+                continue
+            found += [(slot.uuid, int(process.pid)) for process in running]
+        return found
+
     def _healthy(self, handle: Any) -> bool:
         nvml = self.nvml
         try:
@@ -145,6 +158,40 @@ class NvmlGpus:
             _log.warning("gpus.xid", xid=xid, uuid=uuid)
             if xid in FATAL_XIDS:
                 self._broken |= sum(1 << i for i, slot in enumerate(self._inventory.slots) if slot.uuid == uuid)
+
+
+class WatchedGpus:
+    """Asks from a thread of its own: a driver that hangs, as it does when a GPU dies, must not hold up the agent.
+    While it hangs for longer than `patience_s` every slot is called broken."""
+
+    def __init__(self, gpus: NvmlGpus, *, every_s: float = 5.0, patience_s: float = 60.0) -> None:
+        self._gpus = gpus
+        self._every_s = every_s
+        self._patience_s = patience_s
+        self._mask = 0
+        self._answered_at = time.monotonic()
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, name="gpus", daemon=True).start()
+
+    def inventory(self) -> Inventory:
+        """As at the start."""
+        return self._gpus.inventory()
+
+    def faults(self) -> int:
+        """As last seen."""
+        if time.monotonic() - self._answered_at > self._patience_s:
+            return (1 << len(self._gpus.inventory().slots)) - 1
+        return self._mask
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._ended.set()
+
+    def _watch(self) -> None:
+        while not self._ended.is_set():
+            self._mask = self._gpus.faults()
+            self._answered_at = time.monotonic()
+            self._ended.wait(self._every_s)
 
 
 def _text(value: str | bytes) -> str:

@@ -1,9 +1,8 @@
-"""The agent's end of the gRPC stream, and the api's question for a log."""
+"""The agent's end of the gRPC stream."""
 
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import grpc.aio
 import structlog
@@ -11,7 +10,6 @@ import structlog
 from agent import wire
 from agent.grpc_options import CLIENT, SERVICE
 from agent.rpc.signalbox.v1 import scheduler_pb2 as pb
-from events.ids import LeaseId
 from scheduler.link import FromAgent, ToAgent
 
 _log = structlog.get_logger(__name__)
@@ -131,38 +129,3 @@ class GrpcTransport:
 def bearer(token: str | None) -> tuple[tuple[str, str], ...]:
     """The metadata that carries the token of the agents."""
     return () if token is None else (("authorization", f"Bearer {token}"),)
-
-
-class TailOutcome(StrEnum):
-    """What became of an api's question for a log."""
-
-    ASKED = "asked"
-    NOT_LEADER = "not_leader"
-    UNKNOWN_LEASE = "unknown_lease"
-    NO_SESSION = "no_session"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TailCall:
-    """Have the agent of `lease_id` stream its log to `url`."""
-
-    lease_id: LeaseId
-    url: str
-    token: str
-    follow: bool = False
-    from_byte: int = 0
-
-
-async def ask_tail(channel: grpc.aio.Channel, call: TailCall, token: str | None) -> tuple[TailOutcome, str | None]:
-    """Ask one scheduler; with NOT_LEADER comes the leader's address, where it is known. Raises AioRpcError."""
-    method = channel.unary_unary(
-        f"/{SERVICE}/Tail",
-        request_serializer=pb.TailRequest.SerializeToString,
-        response_deserializer=pb.TailReply.FromString,
-    )
-    request = pb.TailRequest(
-        lease_id=call.lease_id, url=call.url, token=call.token, follow=call.follow, from_byte=call.from_byte
-    )
-    reply = await method(request, metadata=bearer(token), timeout=5.0)
-    name = pb.TailReply.Outcome.Name(reply.outcome).removeprefix("OUTCOME_").lower()
-    return TailOutcome(name), reply.leader if reply.HasField("leader") else None

@@ -20,7 +20,7 @@ import structlog
 
 from agent.clock import LoopClock
 from agent.fleet import Fleet, FleetPlan
-from agent.gpus import DeclaredGpus, NvmlGpus
+from agent.gpus import DeclaredGpus, NvmlGpus, WatchedGpus
 from agent.grpc_transport import GrpcTransport
 from agent.journal import FileJournal
 from agent.node import NodeAgent, World
@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--address", default=socket.gethostname(), help="how other nodes reach this one (default: host name)"
     )
     parser.add_argument("--token", help="token of the agents (default: SIGNALBOX_AGENT_TOKEN)")
+    parser.add_argument(
+        "--reclaim-gpus", action="store_true", help="kill what computes on the node's GPUs and is no task (nvml only)"
+    )
     parser.add_argument("--cgroup", type=Path, help="writable directory of cgroup v2 for the tasks")
     fleet = parser.add_argument_group("simulated fleet")
     fleet.add_argument("--simulate", type=int, metavar="N", help="run N simulated agents instead of a real one")
@@ -68,14 +71,16 @@ async def run(args: argparse.Namespace) -> None:
 
 async def _real(args: argparse.Namespace, schedulers: tuple[str, ...], token: str | None) -> None:
     clock = LoopClock()
-    runtime = ProcessRuntime(args.state_dir, clock, ProcessSettings(cgroup=args.cgroup))
+    gpus = open_gpus(args.gpus, args.node_id)
+    holders = gpus.holders if args.reclaim_gpus and isinstance(gpus, NvmlGpus) else tuple
+    runtime = ProcessRuntime(args.state_dir, clock, ProcessSettings(cgroup=args.cgroup), holders)
     transport, tails = GrpcTransport(token=token), HttpTails(runtime)
     world = World(
         transport=transport,
         runtime=runtime,
         journal=FileJournal(args.state_dir, lambda: os.urandom(8).hex()),
         clock=clock,
-        gpus=open_gpus(args.gpus, args.node_id),
+        gpus=WatchedGpus(gpus) if isinstance(gpus, NvmlGpus) else gpus,
         tails=tails,
         chance=random.random,
     )
@@ -143,9 +148,10 @@ def _locked(directory: Path) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True)
     fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another agent uses {directory}") from None
         yield
-    except BlockingIOError:
-        raise SystemExit(f"another agent uses {directory}") from None
     finally:
         os.close(fd)

@@ -4,14 +4,14 @@ What is known of a task is in its directory, `<state>/leases/<lease id>/`; this 
 made again from there (`adopt`). See agent.shim for the files.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ import structlog
 from agent.book import LeaseRecord
 from agent.environment import SecretMissing, task_environment
 from agent.journal import replace_file
-from agent.ports import Clock, Observed, Orphan, TaskStart
-from agent.processes import alive, boot_id, environ_of, marked, send_signal
+from agent.ports import Checkpoint, Clock, Observed, Orphan, TaskStart
+from agent.processes import alive, boot_id, marked, send_signal
 from agent.reported import ReportFile
 from agent.shim import link_claim
+from agent.strays import Strays
 from events.ids import LeaseId
 from events.task import TaskEnd
 from scheduler.link import Phase
@@ -41,9 +42,13 @@ KILLED_WITHIN_S = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
     """`margin_s`: by how much the shim waits longer for the limit than the leader, whose StopTask is the rule.
-    `cgroup`: a directory of cgroup v2 that may be written to; None: none."""
+    `saved_s`: what is left of a grace once a checkpoint holds all that the job has reported (C-51).
+    `unkillable_s`: what survives SIGKILL so long is told (C-52). `cgroup`: a directory of cgroup v2 that may be written
+    to; None: none."""
 
     margin_s: float = 5.0
+    saved_s: float = 5.0
+    unkillable_s: float = 10.0
     isolation_s: float = 900.0
     log_bytes_max: int = 64 << 20
     logs_kept_s: float = 7 * 86400.0
@@ -53,14 +58,13 @@ class ProcessSettings:
 
 @dataclass(slots=True)
 class _Task:
-    """A task as far as it was looked at. `popen`: the process that made the shim, until it was waited for."""
+    """A task as far as it was looked at."""
 
     directory: Path
     report: ReportFile
     since: float
     limit_at: float | None = None
     kill_at: float | None = None
-    popen: subprocess.Popen[bytes] | None = None
     status: dict[str, Any] = field(default_factory=dict)
     status_stamp: tuple[int, int] = (0, 0)
     said: tuple[object, ...] = ()
@@ -88,9 +92,19 @@ class _Task:
 
 
 class ProcessRuntime:
-    """See Runtime. One agent per state directory: the directory is locked."""
+    """See Runtime. One agent per state directory: the directory is locked.
 
-    def __init__(self, state: Path, clock: Clock, settings: ProcessSettings | None = None) -> None:
+    `holders`: (GPU uuid, pid) of the processes on the node's GPUs, where the node is ours alone: those that belong to
+    no task, and still do at the next scan, are killed (R-63).
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        clock: Clock,
+        settings: ProcessSettings | None = None,
+        holders: Callable[[], Collection[tuple[str, int]]] = tuple,
+    ) -> None:
         self.settings = settings or ProcessSettings()
         self._clock = clock
         self._leases = state / "leases"
@@ -98,9 +112,13 @@ class ProcessRuntime:
         self._renewed = state / "renewed"
         self._owner = str(state.resolve())
         self._tasks: dict[LeaseId, _Task] = {}
+        self._children: list[int] = []
         self._fresh: list[Observed] = []
         self._scan_at = 0.0
-        self.renew(clock.now())
+        self._strays = Strays(self._owner, holders)
+        if not self._renewed.exists():
+            # The isolation of what an earlier agent started goes on (P-22).
+            self.renew(clock.now())
 
     # The port
 
@@ -112,10 +130,9 @@ class ProcessRuntime:
         for directory in self._leases.iterdir():
             if LeaseId(directory.name) not in known:
                 self._end_foreign(directory)
-        orphans = self._kill_unknown()
+        orphans = self._strays.kill_unknown(self._tasks)
         deadline = time.monotonic() + KILLED_WITHIN_S
-        while self._unknown() and time.monotonic() < deadline:
-            send_signal(self._unknown(), signal.SIGKILL)
+        while self._strays.kill_unknown(self._tasks) and time.monotonic() < deadline:
             time.sleep(0.01)
         self._scan_at = self._clock.now() + self.settings.orphan_scan_s
         self._sweep()
@@ -134,15 +151,13 @@ class ProcessRuntime:
             env = task_environment(message, report=report, owner=self._owner)
             (directory / "work").mkdir(parents=True)
             replace_file(directory / "spec.json", orjson.dumps(self._spec(task, directory)))
-            popen = self._spawn(directory, env)
+            self._spawn(directory, env)
         except (OSError, SecretMissing) as failure:
             self._end(message.lease_id, TaskEnd.START_FAILED, detail=str(failure))
             return
-        self._tasks[message.lease_id] = _Task(
-            directory, ReportFile(report), since=now, limit_at=task.limit_at, popen=popen
-        )
+        self._tasks[message.lease_id] = _Task(directory, ReportFile(report), since=now, limit_at=task.limit_at)
 
-    def stop(self, lease: LeaseId, grace_s: int) -> None:
+    def stop(self, lease: LeaseId, grace_s: float) -> None:
         """See Runtime."""
         task = self._tasks.get(lease)
         if task is None:
@@ -165,6 +180,7 @@ class ProcessRuntime:
 
     def poll(self) -> list[Observed]:
         """See Runtime."""
+        self._reap()
         for lease, task in list(self._tasks.items()):
             self._look(lease, task)
         fresh, self._fresh = self._fresh, []
@@ -185,7 +201,8 @@ class ProcessRuntime:
             return ()
         self._scan_at = now + self.settings.orphan_scan_s
         self._sweep()
-        return self._kill_unknown()
+        shims = [shim[0] for task in self._tasks.values() if (shim := task.shim())]
+        return self._strays.kill_unknown(self._tasks) + self._strays.kill_strangers(shims)
 
     def forget(self, lease: LeaseId) -> None:
         """See Runtime. The directory stays for its log; what sweeps goes by its age."""
@@ -218,27 +235,41 @@ class ProcessRuntime:
             "margin_s": self.settings.margin_s,
             "isolation_s": self.settings.isolation_s if message.overlap_never else None,
             "renewed": str(self._renewed),
+            "unkillable_s": self.settings.unkillable_s,
             "cgroup": None if cgroup is None else str(cgroup / f"signalbox-{message.lease_id}"),
             "log_bytes_max": self.settings.log_bytes_max,
         }
 
-    def _spawn(self, directory: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _spawn(self, directory: Path, env: dict[str, str]) -> None:
         """Isolated and without site: a shim starts in a fraction of the time. It leaves us by a second fork."""
-        with open(directory / "shim.log", "ab") as log:
-            popen = subprocess.Popen(
+        take, give = os.pipe()
+        log = os.open(directory / "shim.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            pid = os.posix_spawn(
+                sys.executable,
                 [sys.executable, "-I", "-S", "-c", _SHIM, str(directory)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env={"PATH": os.defpath},
-                start_new_session=True,
+                {"PATH": os.defpath},
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((take, 0), (log, 1), (log, 2))],
+                setsid=True,
             )
-        assert popen.stdin is not None
-        # A pipe takes 64 KiB at once, more than an environment usually is; the rest waits for the shim to read.
-        with popen.stdin as pipe:
-            pipe.write(orjson.dumps(env))
-        return popen
+            self._children.append(pid)
+            os.close(take)
+            take = -1
+            # A pipe takes 64 KiB at once, more than an environment usually is; the rest waits for the shim to read.
+            with open(give, "wb", closefd=False) as pipe:
+                pipe.write(orjson.dumps(env))
+        finally:
+            for fd in (take, give, log):
+                if fd >= 0:
+                    os.close(fd)
+
+    def _reap(self) -> None:
+        """Wait for those that made a shim and are done."""
+        for pid in list(self._children):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            self._children.remove(pid)
 
     def _control(self, task: _Task) -> None:
         """Tell the shim, which reads this before it starts the task, and again whenever it is signalled."""
@@ -251,8 +282,6 @@ class ProcessRuntime:
     # Looking
 
     def _look(self, lease: LeaseId, task: _Task) -> None:
-        if task.popen is not None and task.popen.poll() is not None:
-            task.popen = None
         shim = task.shim()
         # Before the status, lest a shim that ends between the two seems to have died without one.
         gone = shim is not None and not alive(*shim)
@@ -268,6 +297,8 @@ class ProcessRuntime:
 
     def _say(self, lease: LeaseId, task: _Task) -> None:
         made = task.report.read()
+        if task.kill_at is not None and any(self._holds_all(task, checkpoint) for checkpoint in made):
+            self.stop(lease, self.settings.saved_s)
         unkillable = bool(task.status.get("unkillable"))
         said = (Phase(task.status.get("state", "starting")), unkillable)
         if said != task.said or made:
@@ -282,6 +313,11 @@ class ProcessRuntime:
                     detail=f"survive SIGKILL: {task.status['unkillable']}" if unkillable else "",
                 )
             )
+
+    def _holds_all(self, task: _Task, checkpoint: Checkpoint) -> bool:
+        """Whether nothing that the job has reported is newer. A checkpoint of an earlier step, whose upload happens to
+        end now, must not cut the last one short."""
+        return checkpoint.step is not None and checkpoint.step >= (task.report.step or 0)
 
     def _end_without_shim(self, lease: LeaseId, task: _Task) -> None:
         """Its shim is gone, or never came: what it left is killed, and only then is the task at an end."""
@@ -298,7 +334,7 @@ class ProcessRuntime:
         end: TaskEnd,
         *,
         task: _Task | None = None,
-        made: tuple[Any, ...] = (),
+        made: tuple[Checkpoint, ...] = (),
         exit_code: int | None = None,
         detail: str = "",
     ) -> None:
@@ -342,21 +378,6 @@ class ProcessRuntime:
         task.refresh()
         if task.status.get("state") != "ended" and (shim := task.shim()) and alive(*shim):
             send_signal([shim[0]], signal.SIGKILL)
-
-    def _unknown(self) -> list[int]:
-        return [pid for pid, lease in marked(self._owner).items() if LeaseId(lease) not in self._tasks]
-
-    def _kill_unknown(self) -> tuple[Orphan, ...]:
-        """One orphan is told per lease: its first process."""
-        found: dict[str, Orphan] = {}
-        for pid, lease in sorted(marked(self._owner).items()):
-            if LeaseId(lease) in self._tasks:
-                continue
-            gpu = environ_of(pid).get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-            found.setdefault(lease, Orphan(gpu_uuid=gpu, pid=pid))
-            _log.warning("agent.orphan_killed", pid=pid, lease=lease)
-            send_signal([pid], signal.SIGKILL)
-        return tuple(found.values())
 
     def _sweep(self) -> None:
         """Remove what is over and old."""

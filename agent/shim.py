@@ -27,7 +27,6 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_S = 5.0
 """How long what the task leaves behind may take to end after a SIGTERM."""
-UNKILLABLE_S = 10.0
 _NEVER = float("inf")
 _LATE = b"late"
 
@@ -64,7 +63,9 @@ class Shim:
         self.grace_s = _float(spec["grace_s"])
         self.margin_s = _float(spec["margin_s"])
         self.isolation_s = _optional(spec["isolation_s"])
+        self.unkillable_s = _float(spec["unkillable_s"])
         self.renewed = str(spec["renewed"])
+        self.renewed_at = boottime()
         self.cgroup = str(spec["cgroup"]) if spec["cgroup"] else None
         self.task = 0
         self.exit_code: int | None = None
@@ -232,7 +233,7 @@ class Shim:
             with contextlib.suppress(OSError):
                 _write(os.path.join(self.cgroup, "cgroup.kill"), "1")
         send_signal(left, signal.SIGKILL)
-        if not self.unkillable and now - self.killing_since > UNKILLABLE_S:
+        if not self.unkillable and now - self.killing_since > self.unkillable_s:
             self.unkillable = True
             self.write_status(unkillable=left)
 
@@ -263,16 +264,14 @@ class Shim:
             return
         if self.limit_at is not None and now >= self.limit_at - self.grace_s + self.margin_s:
             self.order_stop(self.limit_at + self.margin_s, "timed_out", "")
-        elif self.isolation_s is not None and now - self.renewed_at(now) >= self.isolation_s:
+        elif self.isolation_s is not None and now - self.last_renewed() >= self.isolation_s:
             self.order_stop(now + self.grace_s, "lost", "no leader was heard for too long (overlap: never)")
 
-    def renewed_at(self, now: float) -> float:
-        """When the agent last heard a leader."""
-        try:
-            with open(self.renewed) as file:
-                return float(file.read())
-        except (OSError, ValueError):
-            return now
+    def last_renewed(self) -> float:
+        """When the agent last heard a leader; a task began because one was heard."""
+        with contextlib.suppress(OSError, ValueError), open(self.renewed) as file:
+            self.renewed_at = max(self.renewed_at, float(file.read()))
+        return self.renewed_at
 
     # Cgroup
 
@@ -302,8 +301,22 @@ class Shim:
         self.write_status(**ended)
 
     def write_status(self, **changes: object) -> None:
-        """Replace the status as a whole, on disk."""
+        """Replace the status as a whole, on disk. A full disk ends no task: the end is told when there is room."""
         self.status |= changes
+        while True:
+            try:
+                self.replace_status()
+                return
+            except OSError as failure:
+                if failure.errno == errno.ENOENT:
+                    raise
+                if self.status["state"] != "ended":
+                    # The next change says it too.
+                    return
+                time.sleep(1.0)
+
+    def replace_status(self) -> None:
+        """One attempt."""
         beside = os.path.join(self.directory, "status.new")
         with open(beside, "w") as file:
             json.dump(self.status, file)
@@ -340,6 +353,9 @@ def main(directory: str) -> None:
     """Leave the agent, claim the task, run it."""
     if os.fork() > 0:
         os._exit(0)
+    # Whatever the agent had open: a connection that is held here would seem alive after the agent's death.
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    os.chdir("/")
     try:
         env = json.load(sys.stdin)
     except ValueError:

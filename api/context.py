@@ -8,7 +8,7 @@ from typing import Protocol
 
 from api.auth import Tokens
 from api.settings import ApiSettings
-from events.ids import ClusterId, Instant, LeaseId
+from events.ids import ClusterId, Instant, LeaseId, NodeId
 from events.log import CommandLog, EventLog
 
 
@@ -19,8 +19,10 @@ class TailRefused(Exception):
 class LogTail(Protocol):
     """The way to the leader, which asks the agent of a lease to stream its log to an api (DESIGN 6)."""
 
-    async def request(self, lease_id: LeaseId, *, url: str, token: str, follow: bool, from_byte: int) -> None:
-        """Have the agent POST the log to `url` with `token` as bearer token. Raises TailRefused."""
+    async def request(
+        self, lease_id: LeaseId, node_id: NodeId, *, url: str, token: str, follow: bool, from_byte: int
+    ) -> None:
+        """Have the agent of that node POST the log to `url` with `token` as bearer token. Raises TailRefused."""
         ...
 
 

@@ -14,7 +14,7 @@ from api.times import format_time
 from api.views import Document
 from commands.policy import DEFAULT
 from events.chain import START, Head
-from events.ids import ClusterId, JobId, NodeId, TeamId
+from events.ids import ClusterId, JobId, LeaseId, NodeId, TeamId, lease_id
 from events.job import CLASS_RANK, JobSpec, JobState
 from projections import audit, queries
 from projections.database import load_head
@@ -76,11 +76,10 @@ class Reads:
             return None
         return await self.job(job_id)
 
-    async def logged_attempt(self, job_id: JobId, rank: int, number: int | None) -> int | None:
-        """The attempt whose rank has a log: that one, or the newest granted; None where there is none."""
-        granted = await queries.attempts(self._pool, self._cluster, job_id)
-        fitting = [row.attempt for row in granted if rank < row.ranks and number in (None, row.attempt)]
-        return max(fitting, default=None)
+    async def logged_lease(self, job_id: JobId, rank: int, number: int | None) -> tuple[LeaseId, NodeId] | None:
+        """The lease whose log that is, and its node: of that attempt, or the newest granted; None if there is none."""
+        row = await queries.newest_lease(self._pool, self._cluster, job_id, rank, number)
+        return (lease_id(job_id, row.attempt, rank), NodeId(row.node_id)) if row is not None else None
 
     async def why(self, job_id: JobId) -> Document | None:
         """What a job waits for, as far as the read models know."""

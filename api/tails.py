@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from api.context import LogTail, TailRefused
 from api.problems import Problem
-from events.ids import LeaseId
+from events.ids import LeaseId, NodeId
 
 _CHUNKS = 16
 _TAILS_MAX = 1000
@@ -37,7 +37,9 @@ class Tails:
         self._wait_s = wait_s
         self._open: dict[str, Tail] = {}
 
-    async def ask(self, lease_id: LeaseId, *, follow: bool, from_byte: int) -> tuple[Tail, bytes | None]:
+    async def ask(
+        self, lease_id: LeaseId, node_id: NodeId, *, follow: bool, from_byte: int
+    ) -> tuple[Tail, bytes | None]:
         """A tail that the agent has dialled, with its first chunk (None: it is empty). Raises Problem."""
         if self._tail is None or len(self._open) >= _TAILS_MAX:
             raise Problem("unavailable", "logs cannot be relayed now")
@@ -45,7 +47,7 @@ class Tails:
         self._open[tail.id] = tail
         try:
             url = f"{self._url}/internal/tails/{tail.id}"
-            await self._tail.request(lease_id, url=url, token=tail.token, follow=follow, from_byte=from_byte)
+            await self._tail.request(lease_id, node_id, url=url, token=tail.token, follow=follow, from_byte=from_byte)
             return tail, await asyncio.wait_for(tail.chunks.get(), self._wait_s)
         except TailRefused as error:
             self.close(tail)

@@ -54,7 +54,7 @@ class MemoryPartition:
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.start = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # woken in the order in which they came
 
     @property
     def end(self) -> int:
@@ -87,11 +87,11 @@ class MemoryPartition:
     async def grown(self) -> None:
         """Wait for the next record."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
+        self._waiting[waiter] = None
         try:
             await waiter
         finally:
-            self._waiting.discard(waiter)
+            self._waiting.pop(waiter, None)
 
     def truncate(self, end: int) -> None:
         """Fault: everything after `end` is gone, as after a restore from an older copy."""

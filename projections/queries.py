@@ -117,6 +117,16 @@ async def leases(db: Db, cluster: str, job_id: str, number: int) -> list[LeaseRo
     return await _all(db, LeaseRow, where, "rank")
 
 
+async def newest_lease(db: Db, cluster: str, job_id: str, rank: int, number: int | None) -> LeaseRow | None:
+    """The lease of a rank in that attempt, or in the newest that was granted with such a rank."""
+    where = Where(cluster)
+    where.add("job_id = {} AND rank = {}", job_id, rank)
+    if number is not None:
+        where.add("attempt = {}", number)
+    found = await _all(db, LeaseRow, where, "attempt DESC LIMIT 1")
+    return found[0] if found else None
+
+
 async def checkpoints(db: Db, cluster: str, job_id: str) -> list[CheckpointRow]:
     """Accepted checkpoints of a job, of all attempts, in the order of their acceptance."""
     where = Where(cluster)

@@ -5,7 +5,7 @@ import grpc.aio
 from agent.grpc_options import CLIENT, SERVICE
 from agent.rpc.signalbox.v1 import scheduler_pb2 as pb
 from api.context import TailRefused
-from events.ids import ClusterId, LeaseId
+from events.ids import ClusterId, LeaseId, NodeId
 from scheduler.control import PostgresLeadership
 
 ANSWER_S = 3.0
@@ -18,12 +18,16 @@ class LeaderTail:
         self._leadership = PostgresLeadership(dsn, cluster, "tail")
         self._metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
 
-    async def request(self, lease_id: LeaseId, *, url: str, token: str, follow: bool, from_byte: int) -> None:
+    async def request(
+        self, lease_id: LeaseId, node_id: NodeId, *, url: str, token: str, follow: bool, from_byte: int
+    ) -> None:
         """See LogTail."""
         _, _, address = await self._leadership.observe()
         if address is None:
             raise TailRefused("no scheduler leads")
-        question = pb.TailRequest(lease_id=lease_id, url=url, token=token, follow=follow, from_byte=from_byte)
+        question = pb.TailRequest(
+            lease_id=lease_id, node_id=node_id, url=url, token=token, follow=follow, from_byte=from_byte
+        )
         try:
             async with grpc.aio.insecure_channel(address, options=CLIENT) as channel:
                 ask = channel.unary_unary(

@@ -10,7 +10,7 @@ from api.problems import Problem
 from api.reply import reply
 from api.schemas import JOB_ID_PATTERN
 from api.services import Fresh, Parts, Person
-from events.ids import JobId, lease_id
+from events.ids import JobId
 
 router = APIRouter(tags=["logs"])
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -33,11 +33,10 @@ async def logs(
 ) -> Response:
     """The captured output of one rank; with `follow` as it grows, until the task ends."""
     await parts.team_of(JobId(job_id))
-    number = await parts.reads.logged_attempt(JobId(job_id), rank, attempt)
-    if number is None:
+    logged = await parts.reads.logged_lease(JobId(job_id), rank, attempt)
+    if logged is None:
         raise Problem("log_not_there", "that rank has not started in that attempt, or there is none")
-    lease = lease_id(JobId(job_id), number, rank)
-    tail, first = await parts.tails.ask(lease, follow=follow, from_byte=from_byte)
+    tail, first = await parts.tails.ask(*logged, follow=follow, from_byte=from_byte)
     return StreamingResponse(parts.tails.read(tail, first), headers=_HEADERS, media_type="text/plain; charset=utf-8")
 
 

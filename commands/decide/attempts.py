@@ -59,12 +59,12 @@ def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
     if attempt is None or attempt.ending is not None:
         return
     job = draft.state.jobs[attempt.job_id]
-    draft.add(
-        GangEnding(
-            job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=_grace_s(draft.state.policy, job)
-        )
-    )
-    if reason in FAULTS and (again := _back_in_queue(draft.state, job, attempt, reason)) is not None:
+    policy = draft.state.policy
+    grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else _grace_s(policy, job)
+    draft.add(GangEnding(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
+    if job.cancel_requested or reason not in FAULTS:
+        return
+    if (again := waits_again(draft.state, job, attempt, reason)) is not None:
         draft.add(again)
 
 
@@ -87,8 +87,13 @@ def _settle_job(draft: Draft, job: Job, attempt: Attempt) -> None:
         _stop_others(draft, job, attempt)
         draft.add(JobFinished(job_id=job.id, state=JobState.SUCCEEDED, reason=EndReason.COMPLETED, exit_code=0))
     elif job.attempt == attempt.number and job.state is not JobState.QUEUED and attempt.ending is not None:
-        again = _back_in_queue(draft.state, job, attempt, attempt.ending)
-        draft.add(again if again is not None else _end_of(job, attempt, attempt.ending))
+        again = waits_again(draft.state, job, attempt, attempt.ending)
+        if again is None:
+            draft.add(_end_of(job, attempt, attempt.ending))
+        elif job.cancel_requested:
+            draft.add(_end_of(job, attempt, EndReason.CANCELLED))
+        else:
+            draft.add(again)
 
 
 def _end_of(job: Job, attempt: Attempt, reason: EndReason) -> JobFinished:
@@ -113,9 +118,9 @@ def _could_run(state: State, attempt: Attempt) -> bool:
     )
 
 
-def _back_in_queue(state: State, job: Job, attempt: Attempt, reason: EndReason) -> JobQueued | None:
-    """The job's return to the queue, or None where this end is its own."""
-    if job.attempt != attempt.number or job.state in ENDS or job.cancel_requested:
+def waits_again(state: State, job: Job, attempt: Attempt, reason: EndReason) -> JobQueued | None:
+    """The job's return to the queue, were it not cancelled; None where this end is its own."""
+    if job.attempt != attempt.number or job.state in ENDS:
         return None
     if reason in BACK_IN_QUEUE:
         front = reason is EndReason.DRAINED
@@ -151,3 +156,11 @@ def _backoff_until(state: State, tries: int) -> Instant | None:
 
 def _grace_s(policy: Policy, job: Job) -> int:
     return min(job.spec.checkpoint.grace_s, policy.grace_s_max)
+
+
+def limit_grace_s(policy: Policy, job: Job, attempt: Attempt) -> int:
+    """The grace before the run-time limit: at most half of the run, or a short job would be stopped as it begins."""
+    grace_s = _grace_s(policy, job)
+    if attempt.limit_at is None:
+        return grace_s
+    return min(grace_s, (attempt.limit_at - attempt.granted_at) // 2000)

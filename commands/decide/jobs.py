@@ -1,7 +1,7 @@
 """Commands about jobs."""
 
 from commands.admission import admit
-from commands.decide.attempts import Draft, end_attempt
+from commands.decide.attempts import Draft, end_attempt, waits_again
 from commands.entities import Job
 from commands.messages import (
     CancelJob,
@@ -29,6 +29,7 @@ from events.job import (
     JobReleased,
     JobState,
     JobSubmitted,
+    PriorityClass,
     QueueReason,
 )
 
@@ -115,14 +116,15 @@ def release(draft: Draft, command: ReleaseJob) -> Refusal | None:
 
 def extend(draft: Draft, command: ExtendJob) -> Refusal | None:
     """More run time for a job that has a limit, up to the longest that may be asked for (R-5)."""
-    job = find_job(draft.state, command.job_id)
+    state = draft.state
+    job = find_job(state, command.job_id)
     if isinstance(job, Refusal):
         return job
     if job.max_runtime_s is None:
         return Refusal(RefusalCode.WRONG_STATE, "max_runtime", "unlimited", "a job with a limit")
-    if job.state in (JobState.CANCELLING, JobState.PREEMPTING):
+    if job.state in (JobState.CANCELLING, JobState.PREEMPTING) or _comes_to_its_end(state, job):
         return Refusal(RefusalCode.WRONG_STATE, "state", job.state, "a job that is not being stopped")
-    asked, longest = job.max_runtime_s + command.by_s, draft.state.policy.max_runtime_max_s
+    asked, longest = job.max_runtime_s + command.by_s, state.policy.max_runtime_max_s
     if asked > longest:
         return Refusal(RefusalCode.MAX_RUNTIME_TOO_LONG, "by", f"{asked}s in all", f"{longest}s")
     draft.add(JobExtended(job_id=job.id, max_runtime_s=asked))
@@ -135,8 +137,18 @@ def requeue(draft: Draft, command: RequeueJob) -> Refusal | None:
         return job
     if job.state not in (JobState.STARTING, JobState.RUNNING):
         return Refusal(RefusalCode.WRONG_STATE, "state", job.state, "STARTING or RUNNING")
+    if _comes_to_its_end(draft.state, job):
+        return Refusal(RefusalCode.WRONG_STATE, "state", job.state, "a job that is not being stopped")
     end_attempt(draft, (job.id, job.attempt), EndReason.REQUEUED)
     return None
+
+
+def _comes_to_its_end(state: State, job: Job) -> bool:
+    """Is its attempt being stopped, and the job not to wait again after it?"""
+    attempt = state.attempts.get((job.id, job.attempt))
+    if attempt is None or attempt.ending is None or job.state is JobState.QUEUED:
+        return False
+    return job.cancel_requested or waits_again(state, job, attempt, attempt.ending) is None
 
 
 def change(draft: Draft, command: ChangeJob) -> Refusal | None:
@@ -152,6 +164,8 @@ def change(draft: Draft, command: ChangeJob) -> Refusal | None:
         if wanted not in allowed:
             limit = ", ".join(allowed)
             return Refusal(RefusalCode.CLASS_NOT_ALLOWED, "priority_class", wanted, limit)
+        if job.max_runtime_s is None and wanted is not PriorityClass.PROD_SERVING:
+            return Refusal(RefusalCode.NO_MAX_RUNTIME, "priority_class", wanted, PriorityClass.PROD_SERVING)
         draft.add(JobPriorityChanged(job_id=job.id, priority_class=wanted))
     if command.labels is not None and command.labels != job.labels:
         draft.add(JobLabelsChanged(job_id=job.id, labels=command.labels))

@@ -1,7 +1,7 @@
 """What time and silence lead to. The shell observed (Tick); here it is judged against the state and the policy."""
 
-from commands.decide.attempts import Draft, end_attempt, settle
-from commands.entities import AttemptKey, MassSilenceState, Node, NodeState, RankPhase
+from commands.decide.attempts import Draft, end_attempt, limit_grace_s, settle
+from commands.entities import Attempt, AttemptKey, MassSilenceState, Node, NodeState, RankPhase
 from commands.reports import Tick
 from commands.state import State
 from events.ids import NodeIndex, parse_lease_id
@@ -101,13 +101,28 @@ def _lose(draft: Draft, index: NodeIndex, silent_s: int) -> None:
 
 def _due(draft: Draft, key: AttemptKey) -> None:
     """The run-time limit less the grace, or the time in which a gang has to start (R-5, R-30)."""
-    attempt = draft.state.attempts.get(key)
-    if attempt is None or attempt.ending is not None:
+    state = draft.state
+    attempt = state.attempts.get(key)
+    if attempt is None or attempt.ending is not None or _unheard(state, attempt):
         return
-    now, policy = draft.state.meta.at, draft.state.policy
-    job = draft.state.jobs[attempt.job_id]
-    grace_s = min(job.spec.checkpoint.grace_s, policy.grace_s_max)
+    now, policy = state.meta.at, state.policy
+    grace_s = limit_grace_s(policy, state.jobs[attempt.job_id], attempt)
     if attempt.limit_at is not None and now >= attempt.limit_at - grace_s * 1000:
         end_attempt(draft, key, EndReason.TIMED_OUT)
     elif RankPhase.GRANTED in attempt.phases and now >= attempt.granted_at + policy.start_timeout_s * 1000:
         end_attempt(draft, key, EndReason.START_TIMEOUT)
+
+
+def _unheard(state: State, attempt: Attempt) -> bool:
+    """Is the word of a node still to come: one that has not registered with this leader, or is silent with many?
+
+    What began or ended there meanwhile is in its reports (C-40, C-48); a stop could not reach it anyway.
+    """
+    held = state.meta.mass_silence is MassSilenceState.HELD
+    for rank, (index, _) in enumerate(attempt.ranks):
+        node = state.nodes[index]
+        if attempt.live(rank) and node.state is not NodeState.LOST:
+            unregistered = node.confirmed != state.meta.epoch
+            if unregistered or (held and node.state is NodeState.SUSPECT):
+                return True
+    return False

@@ -143,12 +143,21 @@ def finished(state: State, event: JobFinished) -> None:
 
 
 def checkpoint_recorded(state: State, event: CheckpointRecorded) -> None:
-    """A new resume point is progress: faults are counted anew (R-6)."""
+    """A new resume point is progress: faults are counted anew (R-6), and run time is spent up to here (R-5)."""
     job = state.jobs[event.job_id]
     checkpoint = Checkpoint(
         sequence=event.sequence, uri=event.uri, attempt=event.attempt, at=state.meta.at, step=event.step
     )
-    put_job(state, replace(job, checkpoint=checkpoint, faults=0))
+    put_job(state, replace(job, checkpoint=checkpoint, faults=0, consumed_s=_consumed_s(state, job, event.attempt)))
+
+
+def _consumed_s(state: State, job: Job, number: int) -> int:
+    """What the job has had of its run time: all that its attempt has not left. Never less than before."""
+    limit_at = state.attempts[job.id, number].limit_at
+    if limit_at is None or job.max_runtime_s is None:
+        return job.consumed_s
+    left_s = -((state.meta.at - limit_at) // 1000)
+    return max(job.consumed_s, job.max_runtime_s - max(0, left_s))
 
 
 RULES: dict[type, Callable[[State, Any], None]] = {

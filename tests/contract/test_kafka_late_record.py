@@ -17,6 +17,7 @@ import pytest
 
 from events.chain import Dropped, DropReason
 from events.log import EventLog, UnknownOutcome
+from tests.contract.faults import freeze, requests_waiting
 from tests.contract.places import KafkaPlace, Opened
 from tests.contract.records import Leader, accepted_offsets, all_outcomes, held, put
 from tests.servers.kafka import KafkaBroker
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.kafka
 _TRIALS = 15
 _WRITER = """
 import asyncio, sys
+from tests.contract.faults import freeze, requests_waiting
 from tests.contract.places import KafkaPlace
 from tests.contract.records import Leader, held
 
@@ -59,30 +61,18 @@ async def old_leader(place: KafkaPlace, epoch: int) -> AsyncIterator[Process]:
         await process.wait()
 
 
-def requests_waiting(port: int) -> int:
-    """How many connections to a local port hold bytes that its server has not read (Linux: rx_queue)."""
-    count = 0
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            mine = int(fields[1].rpartition(":")[2], 16) == port
-            count += mine and int(fields[4].partition(":")[2], 16) > 0
-    return count
-
-
 async def both_in_the_socket(broker: KafkaBroker, successor: Leader, process: Process, epoch: int) -> bool:
     """Have the successor's term and then a commit of the old leader wait in the stopped broker, the old one dead.
 
     Whether the successor leads in the end.
     """
     assert process.stdin is not None
-    port = int(broker.bootstrap.rpartition(":")[2])
-    broker.pause()
-    idle = requests_waiting(port)  # fetches that came since
+    freeze(broker)
+    idle = requests_waiting(broker)  # fetches that came since
     term = asyncio.create_task(successor.begin(epoch))
-    await asyncio.to_thread(until, lambda: requests_waiting(port) > idle)
+    await asyncio.to_thread(until, lambda: requests_waiting(broker) > idle)
     process.stdin.write(b"now\n")
-    await asyncio.to_thread(until, lambda: requests_waiting(port) > idle + 1)
+    await asyncio.to_thread(until, lambda: requests_waiting(broker) > idle + 1)
     process.kill()
     await process.wait()
     broker.resume()
@@ -119,14 +109,13 @@ async def test_a_dead_writers_record_lands_after_the_term_and_counts_for_nobody(
 
 async def test_a_writer_that_is_abandoned_sends_nothing_more(own_kafka_broker: KafkaBroker, kafka_prefix: str) -> None:
     """What waits in its producer is dropped, not flushed (P-9); what is in the socket already may land."""
-    port = int(own_kafka_broker.bootstrap.rpartition(":")[2])
     opened = Opened(KafkaPlace(own_kafka_broker.bootstrap, kafka_prefix))
     doomed, other = await opened.events(), await opened.events()
     await put(doomed, b"connected")
-    own_kafka_broker.pause()
-    idle = requests_waiting(port)
+    freeze(own_kafka_broker)
+    idle = requests_waiting(own_kafka_broker)
     sent = asyncio.create_task(doomed.append(b"in the socket", 2))
-    await asyncio.to_thread(until, lambda: requests_waiting(port) > idle)
+    await asyncio.to_thread(until, lambda: requests_waiting(own_kafka_broker) > idle)
     waiting = asyncio.create_task(doomed.append(b"in the producer", 3))
     await asyncio.sleep(0)
     await doomed.abandon()

@@ -20,6 +20,7 @@ from events.ids import ClusterId
 from events.kafka import KafkaEventLog, KafkaSite
 from events.kafka_clients import Writer
 from events.log import LogUnusable, Raw, UnknownOutcome, accepted
+from tests.contract.faults import freeze
 from tests.contract.places import KafkaPlace, Opened
 from tests.contract.records import CLUSTER, Leader, held
 from tests.servers.kafka import GivenKafka, KafkaBroker, KafkaCluster
@@ -147,7 +148,7 @@ async def test_a_hanging_broker_is_an_unknown_outcome(own_kafka_broker: KafkaBro
     async with opening(KafkaPlace(own_kafka_broker.bootstrap, kafka_prefix)) as opened:
         leader = Leader(await opened.events(), "a")
         assert await leader.lead(1)
-        own_kafka_broker.pause()
+        freeze(own_kafka_broker)
         with pytest.raises(UnknownOutcome):
             await leader.log.append(b"x", leader.head.offset + 1, timeout_s=0.5)
         with pytest.raises(UnknownOutcome, match="dead"):

@@ -849,11 +849,14 @@ class TailRequest(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
     FROM_BYTE_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     url: _builtins.str
     token: _builtins.str
     follow: _builtins.bool
     from_byte: _builtins.int
+    node_id: _builtins.str
+    """Where it runs or ran, as the read models have it: the leader forgets leases that are over, their logs stay."""
     def __init__(
         self,
         *,
@@ -862,10 +865,11 @@ class TailRequest(_message.Message):
         token: _builtins.str = ...,
         follow: _builtins.bool = ...,
         from_byte: _builtins.int = ...,
+        node_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "from_byte", b"from_byte", "lease_id", b"lease_id", "token", b"token", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "from_byte", b"from_byte", "lease_id", b"lease_id", "node_id", b"node_id", "token", b"token", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
