@@ -3,30 +3,32 @@
 A placement that the newest state does not allow any more is left out, with its reason; the others go on (C-6, C-46).
 """
 
+from commands.apply_holds import end_holds, make_holds
 from commands.decide.attempts import Draft
 from commands.entities import Job, NodeState
 from commands.plan import Placement, Plan
 from commands.shape import takes_whole_nodes
 from commands.state import State
 from events.gang import GangAllocated
-from events.ids import GpuMask, Instant
+from events.ids import GpuMask, Instant, JobId
 from events.job import JobHeld, JobState
 from events.leadership import InputRefused
 
 
-def apply(draft: Draft, plan: Plan) -> list[tuple[Placement, str]]:
-    """Facts for the placements that hold, added to `draft`; the others with why they do not."""
+def apply(draft: Draft, plan: Plan) -> list[tuple[JobId, str]]:
+    """Facts for what holds of a plan, added to `draft`; the rest by job, with why it does not."""
     for job_id, why in plan.poisoned:
         draft.add(InputRefused(input=job_id, why=why[:300]))
         draft.add(JobHeld(job_id=job_id))
-    stale: list[tuple[Placement, str]] = []
+    end_holds(draft, plan.holds_over)
+    stale: list[tuple[JobId, str]] = []
     for placement in plan.placements:
         objected = objection(draft.state, placement)
         if objected is not None:
-            stale.append((placement, objected))
+            stale.append((placement.job_id, objected))
             continue
         draft.add(_allocated(draft.state, placement))
-    return stale
+    return stale + make_holds(draft, plan.holds)
 
 
 def objection(state: State, placement: Placement) -> str | None:

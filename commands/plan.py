@@ -69,6 +69,26 @@ class Plan:
     holds: tuple[Hold, ...] = ()
     tries: int = 0
 
+    def jobs(self) -> list[JobId]:
+        """Jobs that it is about, in the order in which they come."""
+        found = [job_id for job_id, _ in (*self.poisoned, *self.pledges_over, *self.holds_over)]
+        found += [resize.key[0] for resize in self.resizes]
+        found += [step.job_id for step in (*self.placements, *self.rooms, *self.holds)]
+        return list(dict.fromkeys(found))
+
+    def only(self, jobs: set[JobId]) -> "Plan":
+        """The part about these jobs: what is about one job stays together."""
+        return Plan(
+            n=self.n,
+            poisoned=tuple(step for step in self.poisoned if step[0] in jobs),
+            pledges_over=tuple(step for step in self.pledges_over if step[0] in jobs),
+            holds_over=tuple(step for step in self.holds_over if step[0] in jobs),
+            resizes=tuple(step for step in self.resizes if step.key[0] in jobs),
+            placements=tuple(step for step in self.placements if step.job_id in jobs),
+            rooms=tuple(step for step in self.rooms if step.job_id in jobs),
+            holds=tuple(step for step in self.holds if step.job_id in jobs),
+        )
+
     def empty(self) -> bool:
         """Would it change nothing?"""
         return not (
