@@ -1,0 +1,98 @@
+"""Ninety days of a cluster for language models, up to 1,024 GPUs a job, through the live stack at compressed time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from events.envelope import Record, Term
+from events.gang import GangAllocated
+from tests.live import kalos, real_task
+from tests.live.checks import commits, sound_at_rest
+from tests.live.real_task import RealTask
+from tests.live.stack import Stack, stack
+from tests.live.waiting import passed, until
+
+pytestmark = pytest.mark.timeout(240)
+OPTIONS = ("--nodes", str(kalos.NODES))
+
+
+async def test_kalos(home: Path) -> None:
+    """Every job of the trace ends SUCCEEDED; no GPU is ever in two live leases, by the log and by the fleet's own
+    journal; no claim is left; the tables are the fold of the log."""
+    async with stack(home, *OPTIONS) as run:
+        jobs = kalos.arrivals(span_s=20.0)
+        ids = await kalos.submit_all(run, jobs)
+        states = await kalos.all_ended(run, within_s=60)
+        assert sorted(ids.values()) == sorted(states)
+        assert Counter(states.values()) == {"SUCCEEDED": len(jobs)}
+        assert_run_once(await sound_at_rest(run), jobs=len(jobs), terms=1)
+
+
+@pytest.mark.parametrize("log", ["postgres", pytest.param("kafka", marks=pytest.mark.kafka)])
+async def test_kalos_with_kills(home: Path, log: str) -> None:
+    """The same, while scheduler, api, projector, fleet, agent, Postgres and Kafka are killed one after another:
+    nothing is lost, nothing runs twice, and no task notices the death of a scheduler or an agent."""
+    async with stack(home, *OPTIONS, kafka=log == "kafka") as run:
+        task = await real_task.begin(run, home / "real")
+        jobs = kalos.arrivals(span_s=40.0)
+        async with asyncio.TaskGroup() as group:
+            submitting = group.create_task(kalos.submit_all(run, jobs))
+            killing = group.create_task(_kill_all(run, task))
+        ids, deaths = {**submitting.result(), "real": task.job}, killing.result()
+        states = await kalos.all_ended(run, within_s=90)
+        assert sorted(ids.values()) == sorted(states)
+        assert Counter(states.values()) == {"SUCCEEDED": len(jobs) + 1}
+        assert len(task.pids()) == 1
+        found = await sound_at_rest(run)
+        assert_run_once(found, jobs=len(jobs) + 1)
+        named = ["scheduler-0", "api", "projector", "fleet", "agent", "postgres"]
+        assert deaths == (named if log == "postgres" else [*named, "kafka"])
+
+
+async def _kill_all(run: Stack, task: RealTask) -> list[str]:
+    """kill -9 of each, the next when the stack has gone on after the last; then the real task may end."""
+    await passed(2.0)
+    deaths: list[str] = []
+    kills: dict[str, Callable[[], Awaitable[None]]] = {
+        name: lambda name=name: run.kill(name)  # type: ignore[misc]
+        for name in ("scheduler-0", "api", "projector", "fleet", "agent")
+    }
+    kills["postgres"] = run.kill_postgres
+    if run.broker is not None:
+        kills["kafka"] = run.kill_kafka
+    for name, kill in kills.items():
+        before = await _seq(run)
+        await kill()
+        deaths.append(name)
+        await until(lambda: _beyond(run, before), within_s=40, every_s=0.3, what=f"work goes on after {name}")  # noqa: B023
+        assert task.alive(), f"the task noticed the death of {name}"
+    task.end()
+    return deaths
+
+
+async def _seq(run: Stack) -> int:
+    row = await until(lambda: run.row("SELECT seq FROM read.positions"), what="a position")
+    assert row is not None
+    return int(row["seq"])
+
+
+async def _beyond(run: Stack, seq: int) -> bool:
+    """Events were decided and projected since, and the api answers."""
+    row = await run.row("SELECT seq FROM read.positions")
+    return row is not None and row["seq"] > seq + 20 and await run.get("/readyz") is not None
+
+
+def assert_run_once(found: list[Record], *, jobs: int, terms: int | None = None) -> None:
+    """Each job was granted once and never again, whoever led."""
+    granted = Counter(
+        event.job_id for commit in commits(found) for event in commit.events if isinstance(event, GangAllocated)
+    )
+    assert len(granted) == jobs
+    assert [job for job, times in granted.items() if times > 1] == []
+    if terms is not None:
+        assert sum(isinstance(record, Term) for record in found) == terms
