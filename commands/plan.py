@@ -73,7 +73,9 @@ class Plan:
         """Jobs that it is about, in the order in which they come."""
         found = [job_id for job_id, _ in (*self.poisoned, *self.pledges_over, *self.holds_over)]
         found += [resize.key[0] for resize in self.resizes]
-        found += [step.job_id for step in (*self.placements, *self.rooms, *self.holds)]
+        found += [step.job_id for step in self.placements]
+        found += [step.job_id for step in self.rooms]
+        found += [step.job_id for step in self.holds]
         return list(dict.fromkeys(found))
 
     def only(self, jobs: set[JobId]) -> "Plan":
