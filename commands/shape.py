@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from commands.entities import Node, NodeState
+from commands.entities import NodeState
 from commands.state import State
 from events.ids import GpuType
 from events.job import JobSpec
@@ -50,19 +50,22 @@ def type_facts(state: State, gpu_type: GpuType, memory_gb_min: int) -> TypeFacts
     )
 
 
-def takes_whole_nodes(spec: JobSpec, node_gpus: int) -> bool:
-    """A job of a node's worth of GPUs or more never shares a node (R-32)."""
-    return spec.gpus >= node_gpus
+def takes_whole_nodes(spec: JobSpec, node_gpus: int, replicas: int | None = None) -> bool:
+    """A job of a node's worth of GPUs or more never shares a node (R-32). `replicas`: so many instead of the spec's."""
+    return (spec.replicas if replicas is None else replicas) * spec.gpus_per_replica >= node_gpus
 
 
-def ranks_per_node(spec: JobSpec, node: Node) -> int:
-    """How many ranks fit on an empty node of this size; 0 where none does."""
-    return len(node.gpus) // spec.gpus_per_replica
+def ranks_per_node(spec: JobSpec, node_gpus: int) -> int:
+    """How many ranks a node of this size holds that is the job's alone: one where the hint strictly spreads them; at
+    least one (whether it fits at all is another question)."""
+    if spec.topology.spread is not None and spec.topology.strict:
+        return 1
+    return max(1, node_gpus // spec.gpus_per_replica)
 
 
-def charged_gpus(spec: JobSpec, node_gpus: int) -> int:
+def charged_gpus(spec: JobSpec, node_gpus: int, replicas: int | None = None) -> int:
     """GPUs that are claimed and charged on nodes of this size: whole nodes from a node's worth up (R-32)."""
-    if not takes_whole_nodes(spec, node_gpus):
-        return spec.gpus
-    per_node = max(1, node_gpus // spec.gpus_per_replica)
-    return -(-spec.replicas // per_node) * node_gpus
+    count = spec.replicas if replicas is None else replicas
+    if count * spec.gpus_per_replica < node_gpus:
+        return count * spec.gpus_per_replica
+    return -(-count // ranks_per_node(spec, node_gpus)) * node_gpus

@@ -1,258 +1,234 @@
-"""Find GPUs for one gang, all of it or none, on the capacity that is left (R-30 to R-33).
+"""Find GPUs for one gang, all of it or none, on the capacity that is left (R-30 to R-33, R-35).
 
-From a node's worth of GPUs up whole nodes are claimed; smaller jobs go to nodes that are partly used already.
-Strict hints are never broken. Every choice is by an explicit key, so that equal states give equal placements.
+From a node's worth of GPUs up whole nodes are claimed; smaller jobs go to nodes that are partly used already. A gang
+is placed on nodes of one size, that which charges the fewest GPUs first. Strict hints are never broken; a placement is
+found if and only if there is one. Every choice is by an explicit key, so that equal states give equal placements.
+
+In this order: as hinted; fewest GPUs charged; least memory; fewest blocks; fewest racks; fewest nodes; in the block,
+then the rack, then the node, then the island with the fewest free GPUs that holds it; nodes that are preferred; the
+lowest index.
 """
 
-from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import NamedTuple
 
-from commands.shape import takes_whole_nodes
+from commands.plan import Ranks
+from commands.shape import charged_gpus
 from commands.state import State
-from events.ids import BlockId, NodeIndex
+from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
-from scheduler.planning.capacity import Capacity, Pool, nodes_in
+from scheduler.planning.capacity import Capacity, indexes_of
+from scheduler.planning.first_fit import first_fit
+from scheduler.planning.pool import Pool
+from scheduler.planning.seats import Ask, Chunk, seats
 
-Ranks = tuple[tuple[NodeIndex, int], ...]
+__all__ = ["STEPS_MAX", "Found", "Ranks", "find", "find_many", "find_with_fallback"]
 
-
-def find(state: State, capacity: Capacity, spec: JobSpec) -> Ranks | None:
-    """GPUs for every rank, taken from `capacity` for trial; None where the gang does not fit now."""
-    for hint in _hints(spec.topology):
-        for _, pool in capacity.pools_of(spec.gpu_type, spec.gpu_memory_gb_min):
-            if pool.node_gpus < spec.gpus_per_replica:
-                continue
-            ranks = _find_in(state, capacity, pool, spec, hint)
-            if ranks is not None:
-                return ranks
-    return None
+STEPS_MAX = 40_000
+"""Steps of the search for the fewest racks, some 0.1 us each; first fit takes over where it would need more (R-35)."""
+_SPREADS = {None: (), Span.NODE: (Span.NODE,), Span.RACK: (Span.RACK, Span.NODE), Span.BLOCK: tuple(Span)[::-1]}
+_ANYWHERE = Topology()
 
 
-def _hints(hint: Topology) -> list[Topology]:
-    """As asked for; and without any, where the hint is only a wish."""
-    return [hint] if hint.strict else [hint, Topology()]
+class Found(NamedTuple):
+    """A placement, taken for trial. `fallback`: plain first fit found it (R-35)."""
+
+    ranks: Ranks
+    fallback: bool
 
 
-def _find_in(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    if takes_whole_nodes(spec, pool.node_gpus):
-        return _whole_nodes(state, capacity, pool, spec, hint)
-    if spec.gpus > pool.free_gpus:
-        return None
-    return _shared_nodes(state, capacity, pool, spec, hint)
+def find(
+    state: State,
+    capacity: Capacity,
+    spec: JobSpec,
+    *,
+    among: int | None = None,
+    replicas: int | None = None,
+    prefer: int = 0,
+) -> Ranks | None:
+    """GPUs for every rank, taken from `capacity` for trial; None where the gang does not fit now.
 
-
-# From a node's worth up
-
-
-def _whole_nodes(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    """Fewest blocks; among blocks that hold it all the one with the fewest free nodes, else the fullest first."""
-    per_node = 1 if hint.spread is not None else max(1, pool.node_gpus // spec.gpus_per_replica)
-    wanted = -(-spec.replicas // per_node)
-    free = {block: buckets[pool.node_gpus] for block, buckets in pool.blocks.items() if buckets[pool.node_gpus]}
-    nodes = _pick_nodes(state, free, wanted, hint)
-    if nodes is None:
-        return None
-    return _lay_ranks(capacity, nodes, spec, per_node, pool.node_gpus)
-
-
-def _pick_nodes(state: State, free: dict[BlockId, int], wanted: int, hint: Topology) -> list[NodeIndex] | None:
-    if hint.spread is Span.BLOCK:
-        return _one_each(sorted(free.items(), key=lambda item: (-item[1].bit_count(), item[0])), wanted)
-    if hint.spread is Span.RACK:
-        return _one_each(_by_rack(state, free), wanted)
-    if hint.pack is Span.NODE and wanted > 1:
-        return None
-    if hint.pack is Span.RACK:
-        racks = [(key, bits) for key, bits in _by_rack(state, free) if bits.bit_count() >= wanted]
-        racks.sort(key=lambda item: (item[1].bit_count(), item[0]))
-        return _first(racks[0][1], wanted) if racks else None
-    return _fewest_blocks(free, wanted, _block_limit(hint))
-
-
-def _block_limit(hint: Topology) -> int | None:
-    """`pack: block` without max_blocks means one (R-33)."""
-    if hint.max_blocks is not None:
-        return hint.max_blocks
-    return 1 if hint.pack is Span.BLOCK else None
-
-
-def _fewest_blocks(free: dict[BlockId, int], wanted: int, limit: int | None) -> list[NodeIndex] | None:
-    """Whole blocks first, the largest, until one block holds the rest: then the smallest that does."""
-    left = sorted(free.items(), key=lambda item: (-item[1].bit_count(), item[0]))
-    if sum(bits.bit_count() for _, bits in left) < wanted:
-        return None
-    chosen: list[NodeIndex] = []
-    blocks = 0
-    while wanted:
-        blocks += 1
-        if limit is not None and blocks > limit:
-            return None
-        holding = [item for item in left if item[1].bit_count() >= wanted]
-        block = min(holding, key=lambda item: (item[1].bit_count(), item[0])) if holding else left[0]
-        left.remove(block)
-        taken = _first(block[1], min(wanted, block[1].bit_count()))
-        chosen += taken
-        wanted -= len(taken)
-    return chosen
-
-
-def _by_rack(state: State, free: dict[BlockId, int]) -> list[tuple[tuple[BlockId, str], int]]:
-    racks: dict[tuple[BlockId, str], int] = {}
-    for block in sorted(free):
-        for index in nodes_in(free[block]):
-            key = (block, state.nodes[index].rack)
-            racks[key] = racks.get(key, 0) | 1 << index
-    return sorted(racks.items(), key=lambda item: (-item[1].bit_count(), item[0]))
-
-
-def _one_each(groups: Sequence[tuple[object, int]], wanted: int) -> list[NodeIndex] | None:
-    return [_first(bits, 1)[0] for _, bits in groups[:wanted]] if len(groups) >= wanted else None
-
-
-def _first(bits: int, count: int) -> list[NodeIndex]:
-    nodes: list[NodeIndex] = []
-    for index in nodes_in(bits):
-        if len(nodes) == count:
-            break
-        nodes.append(index)
-    return nodes
-
-
-def _lay_ranks(capacity: Capacity, nodes: Iterable[NodeIndex], spec: JobSpec, per_node: int, node_gpus: int) -> Ranks:
-    """Ranks in order over the nodes; the last rank of each node claims what is left of it (R-32)."""
-    ranks: list[tuple[NodeIndex, int]] = []
-    left = spec.replicas
-    for index in nodes:
-        here = min(per_node, left)
-        left -= here
-        whole = (1 << node_gpus) - 1
-        capacity.take(index, whole)
-        for place in range(here):
-            mask = ((1 << spec.gpus_per_replica) - 1) << place * spec.gpus_per_replica
-            ranks.append((index, whole if place == here - 1 else mask))
-            whole &= ~mask
-    return tuple(ranks)
-
-
-# Less than a node's worth
-
-
-def _shared_nodes(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    if hint.spread is None and hint.pack is not Span.RACK and hint.max_blocks is None:
-        one = _one_node(state, capacity, pool, spec.gpus)
-        if one is not None or hint.pack is Span.NODE or spec.replicas == 1:
-            return _cut(state, capacity, one, spec) if one is not None else None
-    elif hint.spread is None:
-        one = _one_node(state, capacity, pool, spec.gpus)
-        if one is not None:
-            return _cut(state, capacity, one, spec)
-    return _scattered(state, capacity, pool, spec, hint)
-
-
-def _one_node(state: State, capacity: Capacity, pool: Pool, gpus: int) -> NodeIndex | None:
-    """Best fit: the node with the fewest free GPUs that holds it; in the block with the fewest free ones."""
-    for count in range(gpus, pool.node_gpus + 1):
-        best: tuple[int, BlockId] | None = None
-        for block, buckets in pool.blocks.items():
-            if buckets[count]:
-                key = (sum(n * bits.bit_count() for n, bits in enumerate(buckets)), block)
-                best = key if best is None or key < best else best
-        if best is not None:
-            bits = pool.blocks[best[1]][count]
-            return NodeIndex((bits & -bits).bit_length() - 1)
-    return None
-
-
-def _cut(state: State, capacity: Capacity, index: NodeIndex, spec: JobSpec) -> Ranks:
-    ranks = []
-    for _ in range(spec.replicas):
-        mask = pick_gpus(state, index, capacity.free[index], spec.gpus_per_replica)
-        capacity.take(index, mask)
-        ranks.append((index, mask))
-    return tuple(ranks)
-
-
-def pick_gpus(state: State, index: NodeIndex, free: int, count: int) -> int:
-    """GPUs of one node: of the island with the fewest free ones that holds them all, else lowest slots first."""
-    islands: dict[int, int] = {}
-    for slot, gpu in enumerate(state.nodes[index].gpus):
-        if free >> slot & 1:
-            islands[gpu.island] = islands.get(gpu.island, 0) | 1 << slot
-    holding = [(bits.bit_count(), island) for island, bits in islands.items() if bits.bit_count() >= count]
-    bits = islands[min(holding)[1]] if holding else free
-    mask = 0
-    for _ in range(count):
-        low = bits & -bits
-        mask |= low
-        bits ^= low
-    return mask
-
-
-def _scattered(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    """Rank by rank onto the fullest node that fits and that the hint allows; in as few blocks as it takes.
-
-    A gang of less than a node's worth that no single node holds: tried in each block, then over all of them.
+    `among`: bitset of the nodes that may be used, None: all. `replicas`: so many instead of the spec's. `prefer`:
+    bitset of nodes to prefer among equal ones, such as those that have the image (R-38).
     """
-    regions = _regions(state, capacity, pool, hint)
-    for region in regions:
-        mark = capacity.mark()
-        ranks = _fill(state, capacity, region, spec, hint)
-        if ranks is not None:
-            return ranks
-        capacity.undo(mark)
+    found = find_with_fallback(state, capacity, spec, among=among, replicas=replicas, prefer=prefer)
+    return None if found is None else found.ranks
+
+
+def find_with_fallback(
+    state: State,
+    capacity: Capacity,
+    spec: JobSpec,
+    *,
+    among: int | None = None,
+    replicas: int | None = None,
+    prefer: int = 0,
+    steps_max: int = STEPS_MAX,
+) -> Found | None:
+    """As `find`, and whether first fit had to take over."""
+    count = spec.replicas if replicas is None else replicas
+    if count == 1:
+        ranks = _one_rank(capacity, spec, among, prefer)
+        return None if ranks is None else Found(ranks, False)
+    for hint in _wishes(spec.topology):
+        for pool, usable in _places(capacity, spec, count, among):
+            ask = _ask(pool, spec.gpus_per_replica, count, hint=hint, usable=usable, prefer=prefer)
+            found = _gang(state, capacity, ask, usable, steps_max)
+            if found is not None:
+                return found
     return None
 
 
-def _regions(state: State, capacity: Capacity, pool: Pool, hint: Topology) -> list[list[NodeIndex]]:
-    """Sets of nodes, each of which keeps the hint: racks, blocks, or the k blocks with the most room, and all."""
-    per_block = {
-        block: [index for bits in buckets[1:] for index in nodes_in(bits)] for block, buckets in pool.blocks.items()
-    }
-    if hint.pack is Span.RACK:
-        racks: dict[tuple[BlockId, str], list[NodeIndex]] = {}
-        for block, nodes in sorted(per_block.items()):
-            for index in nodes:
-                racks.setdefault((block, state.nodes[index].rack), []).append(index)
-        return [racks[key] for key in sorted(racks)]
-    fullest = sorted(per_block, key=lambda block: (_free_gpus(capacity, per_block[block]), block))
-    regions = [per_block[block] for block in fullest] if hint.spread is not Span.BLOCK else []
-    limit = _block_limit(hint)
-    if limit == 1:
-        return regions
-    roomy = list(reversed(fullest))[: limit or len(fullest)]
-    return [*regions, [index for block in roomy for index in per_block[block]]]
+def find_many(
+    state: State,
+    capacity: Capacity,
+    spec: JobSpec,
+    count: int,
+    *,
+    among: int | None = None,
+    prefer: int = 0,
+) -> list[Ranks]:
+    """What `find` would give one after the other for up to `count` equal jobs, but quicker for jobs of one rank: what
+    fits best once fits best again, as long as the node has room."""
+    found: list[Ranks] = []
+    each = spec.gpus_per_replica
+    while len(found) < count:
+        first = find(state, capacity, spec, among=among, prefer=prefer)
+        if first is None:
+            break
+        found.append(first)
+        if spec.replicas > 1:
+            continue
+        index = first[0][0]
+        free, taken = capacity.free[index], 0
+        pick = capacity.at[index][3].pick
+        for _ in range(min(free.bit_count() // each, count - len(found))):
+            mask = pick(free & ~taken, each)
+            taken |= mask
+            found.append(((index, mask),))
+        if taken:
+            capacity.take(index, taken)
+    return found
 
 
-def _free_gpus(capacity: Capacity, nodes: list[NodeIndex]) -> int:
-    return sum(capacity.free[index].bit_count() for index in nodes)
+def _one_rank(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int) -> Ranks | None:
+    """On one node every hint holds. A rank of a whole node's size takes one that is wholly free."""
+    each, floor = spec.gpus_per_replica, spec.gpu_memory_gb_min
+    for pool in capacity.by_type.get(spec.gpu_type, ()):
+        if pool.node_gpus < each or pool.free_gpus < each:
+            continue
+        for has_memory in pool.with_memory(floor):
+            bit = pool.best_node(each, _both(among, has_memory), prefer)
+            if bit:
+                index = NodeIndex(bit.bit_length() - 1)
+                mask = capacity.at[index][3].pick(capacity.free[index], each)
+                capacity.take(index, mask)
+                return ((index, mask),)
+    return None
 
 
-def _fill(state: State, capacity: Capacity, region: list[NodeIndex], spec: JobSpec, hint: Topology) -> Ranks | None:
-    ranks: list[tuple[NodeIndex, int]] = []
-    used: set[object] = set()
-    while len(ranks) < spec.replicas:
-        fitting = [
-            (capacity.free[index].bit_count(), index)
-            for index in region
-            if capacity.free[index].bit_count() >= spec.gpus_per_replica
-            and _group(state, index, hint.spread) not in used
-        ]
-        if not fitting:
-            return None
-        _, index = min(fitting)
-        mask = pick_gpus(state, index, capacity.free[index], spec.gpus_per_replica)
-        capacity.take(index, mask)
-        ranks.append((index, mask))
-        if hint.spread is not None:
-            used.add(_group(state, index, hint.spread))
+def _wishes(hint: Topology) -> list[Topology]:
+    """As asked for. Where it is only a wish, then ever looser: without a limit (what is placed is packed anyway), then
+    spread over less, then anywhere."""
+    if hint.strict:
+        return [hint]
+    return [hint, *(Topology(spread=spread) for spread in _SPREADS[hint.spread]), _ANYWHERE]
+
+
+def _places(capacity: Capacity, spec: JobSpec, count: int, among: int | None) -> list[tuple[Pool, int | None]]:
+    """Pools and the nodes of them that may be used: the fewest GPUs charged, then small nodes, then little memory."""
+    each = spec.gpus_per_replica
+    pools = [pool for pool in capacity.by_type.get(spec.gpu_type, ()) if pool.node_gpus >= each]
+    if len(pools) > 1:
+        pools.sort(key=lambda pool: charged_gpus(spec, pool.node_gpus, count))
+    return [
+        (pool, _both(among, has_memory)) for pool in pools for has_memory in pool.with_memory(spec.gpu_memory_gb_min)
+    ]
+
+
+def _both(some: int | None, others: int | None) -> int | None:
+    """Nodes of both bitsets; None: all."""
+    if some is None:
+        return others
+    return some if others is None else some & others
+
+
+# Gangs of several ranks
+
+
+def _ask(pool: Pool, each: int, replicas: int, *, hint: Topology, usable: int | None, prefer: int) -> Ask:
+    size, spread = pool.node_gpus, hint.spread is not None
+    if each * replicas >= size:
+        per_node = 1 if spread else size // each
+        whole = pool.nodes[size] if usable is None else pool.nodes[size] & usable
+        levels = [(whole, 1)] if whole else []
+        units = -(-replicas // per_node)
+    else:
+        per_node, units = 0, replicas
+        levels = []
+        for free in range(each, size + 1):
+            bits = pool.nodes[free] if usable is None else pool.nodes[free] & usable
+            if bits:
+                levels.append((bits, 1 if spread else free // each))
+    return Ask(
+        pool=pool, each=each, replicas=replicas, per_node=per_node, units=units, hint=hint, levels=levels, prefer=prefer
+    )
+
+
+def _gang(state: State, capacity: Capacity, ask: Ask, usable: int | None, steps_max: int) -> Found | None:
+    """The gang on nodes of one pool."""
+    gpus = ask.each * ask.replicas
+    if ask.pool.free_gpus < gpus or not ask.enough:
+        return None
+    fallback = False
+    try:
+        chosen = _on_one_node(ask, gpus, usable) or seats(ask, steps_max)
+    except Exception:  # out of steps, or our bug: either way the gang is not to wait for it (R-35)
+        chosen, fallback = first_fit(state, ask), True
+    if chosen is None:
+        return None
+    lay = _lay_whole if ask.per_node else _lay_shared
+    return Found(lay(capacity, ask, chosen), fallback)
+
+
+def _on_one_node(ask: Ask, gpus: int, usable: int | None) -> list[Chunk] | None:
+    """A gang that one node holds goes to the one that it fits best, unless it is to be spread."""
+    if ask.hint.spread is not None or (ask.units > 1 and ask.per_node):
+        return None
+    bit = ask.pool.best_node(ask.pool.node_gpus if ask.per_node else gpus, usable, ask.prefer)
+    return [(bit, ask.units)] if bit else None
+
+
+def _lay_whole(capacity: Capacity, ask: Ask, chosen: list[Chunk]) -> Ranks:
+    """Ranks in order over the nodes; the last rank of each node claims what is left of it (R-32)."""
+    nodes: list[NodeIndex] = []
+    for bits, _ in chosen:
+        nodes += capacity.take_whole(bits)
+    masks = _masks(ask.pool.node_gpus, ask.each, ask.per_node)
+    if len(masks) == 1:
+        return tuple(zip(nodes, repeat(masks[0])))
+    last = ask.replicas - ask.per_node * (len(nodes) - 1)
+    ranks = [(index, mask) for index in nodes[:-1] for mask in masks]
+    ranks += [(nodes[-1], mask) for mask in _masks(ask.pool.node_gpus, ask.each, last)]
     return tuple(ranks)
 
 
-def _group(state: State, index: NodeIndex, spread: Span | None) -> object:
-    node = state.nodes[index]
-    match spread:
-        case Span.BLOCK:
-            return node.block
-        case Span.RACK:
-            return (node.block, node.rack)
-        case _:
-            return index
+def _masks(node_gpus: int, each: int, ranks: int) -> list[int]:
+    """GPUs of each of so many ranks on a node that is theirs alone."""
+    masks = [((1 << each) - 1) << rank * each for rank in range(ranks)]
+    masks[-1] = (1 << node_gpus) - 1 & ~sum(masks[:-1])
+    return masks
+
+
+def _lay_shared(capacity: Capacity, ask: Ask, chosen: list[Chunk]) -> Ranks:
+    """Each rank on GPUs of as few islands as can be."""
+    ranks: list[tuple[NodeIndex, int]] = []
+    for bits, number in chosen:
+        for index in indexes_of(bits):
+            free, pick, taken = capacity.free[index], capacity.at[index][3].pick, 0
+            for _ in range(number):
+                mask = pick(free & ~taken, ask.each)
+                taken |= mask
+                ranks.append((index, mask))
+            capacity.take(index, taken)
+    return tuple(ranks)
