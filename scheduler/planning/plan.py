@@ -27,6 +27,14 @@ from scheduler.planning.queue import Line, Queue, Shape
 from scheduler.planning.quota import Shares, untouchable
 from scheduler.planning.trial import Trial
 
+ELEMENT_RANKS = 3
+"""The start of an array's element writes one event more: it counts as so many ranks more of what a commit holds."""
+
+
+MEMORY_MS = 5_000
+"""A shape that did not fit is tried again after so long, whatever happened."""
+Stamp = tuple[object, ...]
+
 
 class Planner:
     """The indices of one state, fed with each accepted commit. Two planners of equal states plan alike."""
@@ -38,7 +46,7 @@ class Planner:
         self.shares = Shares(state)
         self.fair = FairShares(state)
         self.forecast = Forecast(state)
-        self.failed: dict[Shape, tuple[int, ...]] = {}
+        self.failed: dict[Shape, Stamp] = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
@@ -61,6 +69,8 @@ class Planner:
         finally:
             self.capacity.undo()
             self.shares.undo()
+            if len(self.failed) > 2 * len(self.queue.lines) + 100:
+                self.failed = {shape: self.failed[shape] for shape in self.queue.lines if shape in self.failed}
 
 
 class Cycle:
@@ -78,6 +88,8 @@ class Cycle:
         self._holds: list[Hold] = []
         self._resizes: list[Resize] = []
         self._tries = 0
+        self._elements: dict[JobId, int] = {}
+        """Elements that it starts of each array."""
 
     def run(self) -> Plan:
         """The steps, in order."""
@@ -130,9 +142,11 @@ class Cycle:
                 continue
             if not allowance.left(line.team):
                 continue
-            if self._take_turn(line, shape, line.entries[place][1]):
-                if place + 1 < len(line.entries):
-                    heappush(heap, (self._turn(line, line.entries[place + 1]), shape, place + 1))
+            job_id = line.entries[place][1]
+            if self._take_turn(line, shape, job_id):
+                after = place if self._elements_left(job_id) else place + 1
+                if after < len(line.entries):
+                    heappush(heap, (self._turn(line, line.entries[after]), shape, after))
             else:
                 self._tries += 1
                 allowance.use(line.team)
@@ -153,14 +167,36 @@ class Cycle:
         job = self._trial.state.jobs[job_id]
         if job_id in self._trial.state.pledges or job_id in self._trial.started:
             return True
+        stamp = self._stamp(line)
+        if self._planner.failed.get(shape) == stamp:
+            return False
         capacity_mark, shares_mark = self._trial.capacity.mark(), self._trial.shares.mark()
         try:
-            return self._decide(job)
+            if self._decide(job):
+                return True
+            self._planner.failed[shape] = stamp
+            return False
         except Exception as error:  # our bug in one job must not stop the others (C-46)
             self._trial.capacity.undo(capacity_mark)
             self._trial.shares.undo(shares_mark)
+            self._elements.pop(job_id, None)
             self._poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
+
+    def _elements_left(self, job_id: JobId) -> bool:
+        """Is it an array of which this cycle started an element, and may start more (R-7)? It keeps its entry."""
+        if not 0 < self._elements.get(job_id, 0) < self._trial.state.jobs[job_id].grants_max:
+            return False
+        return all(room.job_id != job_id for room in self._rooms)
+
+    def _stamp(self, line: Line) -> Stamp:
+        """Whatever could let a shape fit that did not: GPUs that came free, its team's standing, reservations, time
+        (protections end, and new victims start)."""
+        trial = self._trial
+        held = tuple((held.job_id, held.start_at) for _, held in sorted(trial.reservations.items()))
+        standing = trial.shares.standing((line.team, line.gpu_type))
+        freed = trial.capacity.freed.get(line.gpu_type, 0)
+        return (freed, standing.room, standing.covered_room, held, trial.now // MEMORY_MS)
 
     def _decide(self, job: Job) -> bool:
         """In this order: start on what is free; take nodes held for a lower tier; make room; hold nodes (R-43)."""
@@ -205,7 +241,11 @@ class Cycle:
         key = (job.spec.team, job.spec.gpu_type)
         self._trial.shares.grant(key, gpus, gpus <= self._trial.shares.standing(key).covered_room)
         self._planner.fair.grant(*key, gpus * advance_s(job))
-        self._trial.started.add(job.id)
+        if job.elements is None:
+            self._trial.started.add(job.id)
+        else:
+            self._elements[job.id] = self._elements.get(job.id, 0) + 1
+            self._ranks_left -= ELEMENT_RANKS
         until = 0 if job.max_runtime_s is None else self._trial.now + (job.max_runtime_s - job.consumed_s) * 1000
         for index, _ in ranks:
             self._trial.busy_until[index] = until
