@@ -26,6 +26,7 @@ from scheduler.planning.order import FairShares, Turn, turn
 from scheduler.planning.queue import Line, Queue, Shape
 from scheduler.planning.quota import Shares, untouchable
 from scheduler.planning.trial import Trial
+from scheduler.planning.victims import VictimIndex
 
 ELEMENT_RANKS = 3
 """The start of an array's element writes one event more: it counts as so many ranks more of what a commit holds."""
@@ -46,6 +47,7 @@ class Planner:
         self.shares = Shares(state)
         self.fair = FairShares(state)
         self.forecast = Forecast(state)
+        self.victims = VictimIndex(state, self.shares)
         self.failed: dict[Shape, Stamp] = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -55,6 +57,7 @@ class Planner:
         self.queue.feed(changes)
         self.shares.feed(changes)
         self.forecast.feed(changes)
+        self.victims.feed(changes)
         for change in changes:
             if change.table in ("fair_use", "quotas"):
                 self.fair.changed(change.key[0])
@@ -69,6 +72,7 @@ class Planner:
         finally:
             self.capacity.undo()
             self.shares.undo()
+            self.victims.undo()
             if len(self.failed) > 2 * len(self.queue.lines) + 100:
                 self.failed = {shape: self.failed[shape] for shape in self.queue.lines if shape in self.failed}
 
@@ -170,15 +174,16 @@ class Cycle:
         stamp = self._stamp(line)
         if self._planner.failed.get(shape) == stamp:
             return False
-        capacity_mark, shares_mark = self._trial.capacity.mark(), self._trial.shares.mark()
+        marks = (self._trial.capacity.mark(), self._trial.shares.mark(), self._planner.victims.mark())
         try:
             if self._decide(job):
                 return True
             self._planner.failed[shape] = stamp
             return False
         except Exception as error:  # our bug in one job must not stop the others (C-46)
-            self._trial.capacity.undo(capacity_mark)
-            self._trial.shares.undo(shares_mark)
+            self._trial.capacity.undo(marks[0])
+            self._trial.shares.undo(marks[1])
+            self._planner.victims.undo(marks[2])
             self._elements.pop(job_id, None)
             self._poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
@@ -209,7 +214,8 @@ class Cycle:
             return True
         if self._overtake(job, covered):
             return True
-        room = preempt.make_room(self._trial, self._planner.forecast, job, covered)
+        planner = self._planner
+        room = preempt.make_room(self._trial, planner.forecast, job, covered, planner.victims)
         if room is not None:
             self._rooms.append(room)
             return True

@@ -1,7 +1,7 @@
 """The queue as the planner walks it: jobs by shape, each shape in order, so that what does not fit is tried once (C-5).
 
-Kept in step by the changes of each accepted commit. Held jobs, and those that wait for another job, are not in it; jobs
-that wait out a backoff come in when their time is there.
+Kept in step by the changes of each accepted commit. Held jobs, those that wait for another job, and arrays at their
+throttle are not in it; an array is one entry, however many elements it has. Jobs that wait out a backoff come in when their time is there.
 """
 
 from bisect import bisect_left, insort
@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from commands.entities import Job
 from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, TeamId
-from events.job import CLASS_RANK, JobState, Topology
+from events.job import CLASS_RANK, Topology
 from scheduler.planning.order import HOUR_MS, NEVER, EntryKey, entry_key
 
 Entry = tuple[EntryKey, JobId]
@@ -45,7 +45,7 @@ def shape_of(job: Job) -> Shape:
             spec.gpus_per_replica,
             spec.gpu_memory_gb_min,
             limit_class_s(job.max_runtime_s),
-            _hint_key(spec.topology),
+            hint_key(spec.topology),
             elastic or (),
             spec.interactive,
             spec.checkpoint.preemptible,
@@ -54,7 +54,7 @@ def shape_of(job: Job) -> Shape:
     )
 
 
-def _hint_key(hint: Topology) -> tuple[object, ...]:
+def hint_key(hint: Topology) -> tuple[object, ...]:
     return (hint.pack or "", hint.spread or "", hint.max_blocks or 0, hint.strict)
 
 
@@ -100,7 +100,7 @@ class Queue:
         while self._later and self._later[0][0] <= now:
             at, job_id = heappop(self._later)
             job = self._state.jobs.get(job_id)
-            if job is not None and job.not_before_at == at and _waits(job) and job_id not in self._of:
+            if job is not None and job.not_before_at == at and job.eligible and job_id not in self._of:
                 self._insert(job)
         if now // HOUR_MS != self._hour:
             self._hour = now // HOUR_MS
@@ -124,7 +124,7 @@ class Queue:
     def _place(self, job_id: JobId, job: Job | None) -> None:
         if (known := self._of.pop(job_id, None)) is not None:
             self._remove(*known)
-        if job is None or not _waits(job):
+        if job is None or not job.eligible:
             return
         if job.not_before_at is not None and job.not_before_at > self._state.meta.at:
             heappush(self._later, (job.not_before_at, job_id))
@@ -146,7 +146,3 @@ class Queue:
         insort(line.entries, entry)
         line.deadlines += entry[0][2] != NEVER
         self._of[job.id] = (shape, entry)
-
-
-def _waits(job: Job) -> bool:
-    return job.state is JobState.QUEUED and not job.held
