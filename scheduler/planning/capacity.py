@@ -70,14 +70,14 @@ class Capacity:
         self._taken.append((index, mask))
         self.free[index] = left = free & ~mask
         pool, block, bit, _ = self.at[index]
-        pool.move(block, bit, free.bit_count(), left.bit_count())
+        pool.move(block, bit, 1, free.bit_count(), left.bit_count())
 
     def take_whole(self, bits: int) -> list[NodeIndex]:
         """Take all GPUs of these nodes, which are wholly free and of one block. Returns the nodes."""
         indexes = indexes_of(bits)
         block = self.at[indexes[0]][1]
         self._taken.append((block, bits, indexes))
-        block.pool.move_many(block, bits, len(indexes), block.pool.node_gpus, 0)
+        block.pool.move(block, bits, len(indexes), block.pool.node_gpus, 0)
         self.free.update(dict.fromkeys(indexes, 0))
         return indexes
 
@@ -95,10 +95,10 @@ class Capacity:
                 before = self.free[index]
                 self.free[index] = after = before | mask
                 pool, block, bit, _ = self.at[index]
-                pool.move(block, bit, before.bit_count(), after.bit_count())
+                pool.move(block, bit, 1, before.bit_count(), after.bit_count())
             else:
                 block, bits, indexes = entry
-                block.pool.move_many(block, bits, len(indexes), 0, block.pool.node_gpus)
+                block.pool.move(block, bits, len(indexes), 0, block.pool.node_gpus)
                 self.free.update(dict.fromkeys(indexes, (1 << block.pool.node_gpus) - 1))
 
     # Questions
@@ -110,6 +110,10 @@ class Capacity:
             for pool in self.by_type.get(gpu_type, ())
             if any(size >= memory_gb_min for size in pool.memory)
         ]
+
+    def picture(self) -> dict[PoolKey, tuple[object, ...]]:
+        """All that decisions rest on, to compare with another: equal states have equal pictures."""
+        return {key: picture for key in sorted(self.pools) if (picture := self.pools[key].picture())[0]}
 
     # Following the state
 
@@ -133,7 +137,7 @@ class Capacity:
         if before != after:
             self.free[index] = after
             pool, block, bit, _ = self.at[index]
-            pool.move(block, bit, before.bit_count(), after.bit_count())
+            pool.move(block, bit, 1, before.bit_count(), after.bit_count())
             if after & ~before:
                 self.freed[node.gpu_type] += 1
         whole = (node.all_gpus & ~node.broken).bit_count()

@@ -4,9 +4,8 @@ From a node's worth of GPUs up whole nodes are claimed; smaller jobs go to nodes
 is placed on nodes of one size, that which charges the fewest GPUs first. Strict hints are never broken; a placement is
 found if and only if there is one. Every choice is by an explicit key, so that equal states give equal placements.
 
-In this order: as hinted; fewest GPUs charged; least memory; fewest blocks; fewest racks; fewest nodes; in the block,
-then the rack, then the node, then the island with the fewest free GPUs that holds it; nodes that are preferred; the
-lowest index.
+In this order: as hinted; fewest GPUs charged; smallest nodes; least memory; fewest blocks; fewest racks; fewest nodes;
+in the block, the rack, the node and the island with the fewest free GPUs that hold it; preferred nodes; lowest index.
 """
 
 from itertools import repeat
@@ -18,6 +17,7 @@ from commands.state import State
 from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
 from scheduler.planning.capacity import Capacity, indexes_of
+from scheduler.planning.cover import StepsSpent
 from scheduler.planning.first_fit import first_fit
 from scheduler.planning.pool import Pool
 from scheduler.planning.seats import Ask, Chunk, seats
@@ -25,7 +25,8 @@ from scheduler.planning.seats import Ask, Chunk, seats
 __all__ = ["STEPS_MAX", "Found", "Ranks", "find", "find_many", "find_with_fallback"]
 
 STEPS_MAX = 40_000
-"""Steps of the search for the fewest racks, some 0.1 us each; first fit takes over where it would need more (R-35)."""
+"""Steps of the search for the fewest racks, some 0.1 us each; first fit takes over where it would need more (R-35).
+0: always."""
 _SPREADS = {None: (), Span.NODE: (Span.NODE,), Span.RACK: (Span.RACK, Span.NODE), Span.BLOCK: tuple(Span)[::-1]}
 _ANYWHERE = Topology()
 
@@ -51,6 +52,8 @@ def find(
     `among`: bitset of the nodes that may be used, None: all. `replicas`: so many instead of the spec's. `prefer`:
     bitset of nodes to prefer among equal ones, such as those that have the image (R-38).
     """
+    if (spec.replicas if replicas is None else replicas) == 1:
+        return _one_rank(capacity, spec, among, prefer)
     found = find_with_fallback(state, capacity, spec, among=among, replicas=replicas, prefer=prefer)
     return None if found is None else found.ranks
 
@@ -91,39 +94,41 @@ def find_many(
     """What `find` would give one after the other for up to `count` equal jobs, but quicker for jobs of one rank: what
     fits best once fits best again, as long as the node has room."""
     found: list[Ranks] = []
+    if spec.replicas > 1:
+        while len(found) < count and (ranks := find(state, capacity, spec, among=among, prefer=prefer)) is not None:
+            found.append(ranks)
+        return found
     each = spec.gpus_per_replica
-    while len(found) < count:
-        first = find(state, capacity, spec, among=among, prefer=prefer)
-        if first is None:
-            break
-        found.append(first)
-        if spec.replicas > 1:
-            continue
-        index = first[0][0]
-        free, taken = capacity.free[index], 0
-        pick = capacity.at[index][3].pick
-        for _ in range(min(free.bit_count() // each, count - len(found))):
-            mask = pick(free & ~taken, each)
-            taken |= mask
-            found.append(((index, mask),))
-        if taken:
-            capacity.take(index, taken)
+    while len(found) < count and (index := _best_node(capacity, spec, among, prefer)) is not None:
+        free = capacity.free[index]
+        times = min(free.bit_count() // each, count - len(found))
+        masks = capacity.at[index][3].pick_many(free, each, times)
+        capacity.take(index, sum(masks))
+        found += [((index, mask),) for mask in masks]
     return found
 
 
 def _one_rank(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int) -> Ranks | None:
     """On one node every hint holds. A rank of a whole node's size takes one that is wholly free."""
-    each, floor = spec.gpus_per_replica, spec.gpu_memory_gb_min
+    index = _best_node(capacity, spec, among, prefer)
+    if index is None:
+        return None
+    mask = capacity.at[index][3].pick(capacity.free[index], spec.gpus_per_replica)
+    capacity.take(index, mask)
+    return ((index, mask),)
+
+
+def _best_node(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int) -> NodeIndex | None:
+    """The node on which one rank fits best."""
+    each = spec.gpus_per_replica
     for pool in capacity.by_type.get(spec.gpu_type, ()):
         if pool.node_gpus < each or pool.free_gpus < each:
             continue
-        for has_memory in pool.with_memory(floor):
-            bit = pool.best_node(each, _both(among, has_memory), prefer)
+        for has_memory in pool.with_memory(spec.gpu_memory_gb_min):
+            usable = among if has_memory is None else _both(among, has_memory)
+            bit = pool.best_node(each, usable, prefer)
             if bit:
-                index = NodeIndex(bit.bit_length() - 1)
-                mask = capacity.at[index][3].pick(capacity.free[index], each)
-                capacity.take(index, mask)
-                return ((index, mask),)
+                return NodeIndex(bit.bit_length() - 1)
     return None
 
 
@@ -182,6 +187,8 @@ def _gang(state: State, capacity: Capacity, ask: Ask, usable: int | None, steps_
         return None
     fallback = False
     try:
+        if steps_max <= 0:
+            raise StepsSpent
         chosen = _on_one_node(ask, gpus, usable) or seats(ask, steps_max)
     except Exception:  # out of steps, or our bug: either way the gang is not to wait for it (R-35)
         chosen, fallback = first_fit(state, ask), True
@@ -225,10 +232,7 @@ def _lay_shared(capacity: Capacity, ask: Ask, chosen: list[Chunk]) -> Ranks:
     ranks: list[tuple[NodeIndex, int]] = []
     for bits, number in chosen:
         for index in indexes_of(bits):
-            free, pick, taken = capacity.free[index], capacity.at[index][3].pick, 0
-            for _ in range(number):
-                mask = pick(free & ~taken, ask.each)
-                taken |= mask
-                ranks.append((index, mask))
-            capacity.take(index, taken)
+            masks = capacity.at[index][3].pick_many(capacity.free[index], ask.each, number)
+            capacity.take(index, sum(masks))
+            ranks += [(index, mask) for mask in masks]
     return tuple(ranks)

@@ -8,7 +8,7 @@ _REMEMBERED_MAX = 1 << 14
 class Islands:
     """The islands of one kind of node, with the choices made so far: equal questions have equal answers."""
 
-    __slots__ = ("_choices", "_masks")
+    __slots__ = ("_choices", "_masks", "_runs")
 
     def __init__(self, gpus: tuple[GpuSlot, ...]) -> None:
         masks: dict[int, int] = {}
@@ -16,6 +16,7 @@ class Islands:
             masks[gpu.island] = masks.get(gpu.island, 0) | 1 << slot
         self._masks = tuple(masks[island] for island in sorted(masks))
         self._choices: dict[int, int] = {}
+        self._runs: dict[tuple[int, int, int], tuple[int, ...]] = {}
 
     def pick(self, free: int, count: int) -> int:
         """Mask of `count` of the free GPUs. Of one island where one holds them all, the one with the fewest free;
@@ -26,6 +27,20 @@ class Islands:
             if len(self._choices) >= _REMEMBERED_MAX:
                 self._choices.clear()
             chosen = self._choices[key] = self._choose(free, count)
+        return chosen
+
+    def pick_many(self, free: int, count: int, times: int) -> tuple[int, ...]:
+        """The same, so many times one after the other."""
+        key = (free, count, times)
+        chosen = self._runs.get(key)
+        if chosen is None:
+            masks = []
+            for _ in range(times):
+                masks.append(self.pick(free, count))
+                free ^= masks[-1]
+            if len(self._runs) >= _REMEMBERED_MAX:
+                self._runs.clear()
+            chosen = self._runs[key] = tuple(masks)
         return chosen
 
     def _choose(self, free: int, count: int) -> int:

@@ -6,6 +6,8 @@ a few integers and does not look through the blocks.
 """
 
 from bisect import bisect_left, insort
+from itertools import accumulate
+from operator import or_
 
 from commands.entities import Node
 from events.ids import BlockId, GpuType
@@ -15,20 +17,23 @@ PoolKey = tuple[GpuType, int]
 
 _SHIFT = 20
 _NUMBER = (1 << _SHIFT) - 1
+_FLOORS_MAX = 1000
 
 
 class Block:
     """A block's nodes of one pool. `count[c]`: nodes with c free GPUs. `free`: free GPUs in all. `number`: its place
-    by name among the blocks of the pool. `racks`: bitsets, by name; empty ones may be among them."""
+    by name among the blocks of the pool. `racks`: bitsets, by name; empty ones may be among them. `ordered`: the free
+    GPUs by which it stands in the pool's order, `stale`: that is to be looked at."""
 
-    __slots__ = ("count", "free", "mask", "name", "number", "pool", "rack_names", "racks")
+    __slots__ = ("count", "free", "mask", "name", "number", "ordered", "pool", "rack_names", "racks", "stale")
 
     def __init__(self, pool: "Pool", name: BlockId) -> None:
         self.pool = pool
         self.name = name
         self.number = 0
         self.mask = 0
-        self.free = 0
+        self.free = self.ordered = 0
+        self.stale = False
         self.count = [0] * (pool.node_gpus + 1)
         self.rack_names: list[str] = []
         self.racks: list[int] = []
@@ -49,32 +54,32 @@ class Pool:
         self._held = [0] * (node_gpus + 1)
         """Bitsets of block numbers: blocks that have nodes with c free GPUs."""
         self._order: list[int] = []
-        """free GPUs << _SHIFT | number of each block, ascending."""
+        """ordered << _SHIFT | number of each block, ascending; in order but for the stale ones."""
+        self._stale: list[Block] = []
+        self._floors: dict[int, tuple[int | None, ...]] = {}
 
     # Changes
 
-    def move(self, block: Block, bit: int, old: int, new: int) -> None:
-        """A node of the block has `new` free GPUs, and had `old`."""
-        if old != new:
-            self.move_many(block, bit, 1, old, new)
-
-    def move_many(self, block: Block, bits: int, size: int, old: int, new: int) -> None:
-        """The same for `size` nodes at once."""
-        nodes, count, held, order = self.nodes, block.count, self._held, self._order
+    def move(self, block: Block, bits: int, size: int, old: int, new: int) -> None:
+        """The `size` nodes `bits` of the block have `new` free GPUs each, and had `old`."""
+        if old == new:
+            return
+        nodes, count = self.nodes, block.count
         nodes[old] ^= bits
         nodes[new] ^= bits
-        number = block.number
-        count[old] -= size
-        if not count[old]:
-            held[old] ^= 1 << number
-        if not count[new]:
-            held[new] ^= 1 << number
-        count[new] += size
-        free = block.free
-        block.free = now = free + (new - old) * size
-        self.free_gpus += now - free
-        del order[bisect_left(order, free << _SHIFT | number)]
-        insort(order, now << _SHIFT | number)
+        count[old] = left = count[old] - size
+        if not left:
+            self._held[old] ^= 1 << block.number
+        there = count[new]
+        if not there:
+            self._held[new] ^= 1 << block.number
+        count[new] = there + size
+        more = (new - old) * size
+        block.free += more
+        self.free_gpus += more
+        if not block.stale:
+            block.stale = True
+            self._stale.append(block)
 
     def enter(self, bit: int, node: Node, free: int) -> Block:
         """A node became schedulable."""
@@ -100,16 +105,17 @@ class Pool:
         self._join(block, bit, free, -1)
 
     def _join(self, block: Block, bit: int, free: int, sign: int) -> None:
-        number, order = block.number, self._order
         self.nodes[free] ^= bit
         was_held = block.count[free] > 0
         block.count[free] += sign
         if was_held != (block.count[free] > 0):
-            self._held[free] ^= 1 << number
-        del order[bisect_left(order, block.free << _SHIFT | number)]
+            self._held[free] ^= 1 << block.number
         block.free += sign * free
         self.free_gpus += sign * free
-        insort(order, block.free << _SHIFT | number)
+        self._floors.clear()
+        if not block.stale:
+            block.stale = True
+            self._stale.append(block)
 
     def _block(self, name: BlockId) -> Block:
         place = bisect_left(self._names, name)
@@ -128,30 +134,49 @@ class Pool:
             return
         for number in range(first, len(blocks)):
             blocks[number].number = number
-        self._order = sorted(block.free << _SHIFT | block.number for block in blocks)
+        self._order = sorted(block.ordered << _SHIFT | block.number for block in blocks)
         for count in range(self.node_gpus + 1):
             self._held[count] = sum(1 << block.number for block in blocks if block.count[count])
 
     # Questions
 
+    def picture(self) -> tuple[object, ...]:
+        """What is counted, without the blocks, racks and memories that have no node any more."""
+        blocks = {
+            block.name: (block.mask, block.free, tuple(block.count), tuple(rack for rack in block.racks if rack))
+            for block in self.by_free()
+            if block.mask
+        }
+        held = [[block.name for block in self.blocks if bits >> block.number & 1] for bits in self._held]
+        return (blocks, list(blocks), self.nodes, held, self.free_gpus, self.memory)
+
     def by_free(self) -> list[Block]:
         """The blocks, those with the fewest free GPUs first."""
         blocks = self.blocks
-        return [blocks[key & _NUMBER] for key in self._order]
+        return [blocks[key & _NUMBER] for key in self._in_order()]
 
-    def with_memory(self, memory_gb_min: int) -> list[int | None]:
+    def with_memory(self, memory_gb_min: int) -> tuple[int | None, ...]:
         """Bitsets of the nodes with the memory asked for: those with the least of it, then with more let in as well.
         None: every node of the pool."""
-        memory = self.memory
-        if len(memory) == 1:
-            return [None] if memory_gb_min <= next(iter(memory)) else []
-        found: list[int | None] = []
-        bits = 0
-        for size in sorted(memory):
-            if size >= memory_gb_min:
-                bits |= memory[size]
-                found.append(bits)
-        return found
+        known = self._floors.get(memory_gb_min)
+        if known is None:
+            memory = self.memory
+            sums = tuple(accumulate((memory[size] for size in sorted(memory) if size >= memory_gb_min), or_))
+            known = (None,) if len(memory) == 1 and sums else sums
+            if len(self._floors) < _FLOORS_MAX:
+                self._floors[memory_gb_min] = known
+        return known
+
+    def _in_order(self) -> list[int]:
+        order = self._order
+        for block in self._stale:
+            block.stale = False
+            if block.free != block.ordered:
+                del order[bisect_left(order, block.ordered << _SHIFT | block.number)]
+                block.ordered = block.free
+                insort(order, block.free << _SHIFT | block.number)
+        self._stale.clear()
+        return order
 
     def best_node(self, gpus: int, usable: int | None, prefer: int) -> int:
         """Bit of the node on which `gpus` GPUs fit best, 0 where there is none: the fewest free GPUs that hold them,
@@ -171,9 +196,10 @@ class Pool:
 
     def fewest_free(self, bits: int, count: int) -> Block:
         """Of the blocks with nodes of `bits`, which all have `count` free GPUs, the one with the fewest free GPUs."""
-        blocks, held, order = self.blocks, self._held[count], self._order
+        blocks, held = self.blocks, self._held[count]
         if not held & (held - 1):
             return blocks[held.bit_length() - 1]
+        order = self._in_order()
         for place in range(bisect_left(order, count << _SHIFT), len(order)):
             number = order[place] & _NUMBER
             if held >> number & 1:
