@@ -4,12 +4,13 @@ The guards run in the order in which they are listed; the first that fails is th
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from commands.entities import Node, NodeState
+from commands.entities import NodeState
 from commands.refusal import Refusal, RefusalCode
-from commands.shape import TypeFacts, charged_gpus, type_facts
+from commands.shape import ANYWHERE, SizeFacts, TypeFacts, charged_gpus, memories, replicas_min, type_facts
 from commands.state import State
-from events.job import JobSpec, PriorityClass, Span
+from events.job import JobSpec, PriorityClass
 
 
 def admit(state: State, spec: JobSpec) -> Refusal | None:
@@ -17,7 +18,7 @@ def admit(state: State, spec: JobSpec) -> Refusal | None:
     for guard in BEFORE_HARDWARE:
         if (refusal := guard(state, spec)) is not None:
             return refusal
-    facts = type_facts(state, spec.gpu_type, spec.gpu_memory_gb_min)
+    facts = type_facts(state, spec, spec.gpu_memory_gb_min)
     if facts is None:
         return _no_hardware(state, spec)
     for fits in AGAINST_HARDWARE:
@@ -70,20 +71,11 @@ def _not_yet(state: State, spec: JobSpec) -> Refusal | None:
 
 
 def _no_hardware(state: State, spec: JobSpec) -> Refusal:
-    if spec.gpu_memory_gb_min and type_facts(state, spec.gpu_type, 0) is not None:
-        sizes = [node.gpu_memory_gb for node in _of_type(state, spec)]
-        value = str(spec.gpu_memory_gb_min)
-        return Refusal(RefusalCode.GPU_MEMORY, "gpu_memory_gb_min", value, str(max(sizes)))
+    if spec.gpu_memory_gb_min and type_facts(state, spec, 0) is not None:
+        value, limit = str(spec.gpu_memory_gb_min), str(max(memories(state, spec)))
+        return Refusal(RefusalCode.GPU_MEMORY, "gpu_memory_gb_min", value, limit)
     known = sorted({node.gpu_type for node in state.nodes.rows.values() if node.state is not NodeState.REMOVED})
     return Refusal(RefusalCode.UNKNOWN_GPU_TYPE, "gpu_type", spec.gpu_type, ", ".join(known) or "no node is registered")
-
-
-def _of_type(state: State, spec: JobSpec) -> list[Node]:
-    return [
-        node
-        for node in state.nodes.rows.values()
-        if node.gpu_type == spec.gpu_type and node.state is not NodeState.REMOVED
-    ]
 
 
 def _node_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
@@ -93,9 +85,9 @@ def _node_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
 
 
 def _cluster_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
-    charged = charged_gpus(spec, facts.node_gpus)
-    if charged <= facts.gpus:
+    if facts.holding(spec, ANYWHERE):
         return None
+    charged = charged_gpus(spec, facts.node_gpus, replicas_min(spec))
     return Refusal(RefusalCode.OVER_CLUSTER, "replicas", f"{charged} GPUs", f"{facts.gpus} GPUs")
 
 
@@ -103,7 +95,13 @@ def _quota(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
     quota = state.quotas.get((spec.team, spec.gpu_type))
     if quota is None:
         return Refusal(RefusalCode.NO_QUOTA, "gpu_type", spec.gpu_type, f"team {spec.team} has no quota of it")
-    charged = charged_gpus(spec, facts.node_gpus)
+    return _over_quota(state, spec, facts.holding(spec, ANYWHERE))
+
+
+def _over_quota(state: State, spec: JobSpec, sizes: list[SizeFacts]) -> Refusal | None:
+    """Is it more than the team may have, on each of these sizes of nodes? What is charged depends on the size."""
+    quota = state.quotas[spec.team, spec.gpu_type]
+    charged = min(charged_gpus(spec, size.node_gpus, replicas_min(spec)) for size in sizes)
     limit = quota.guaranteed + quota.borrow_limit
     if charged <= limit:
         return None
@@ -111,27 +109,22 @@ def _quota(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
 
 
 def _hints(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
-    """A strict hint that no hardware can meet, counted over all registered nodes."""
+    """A strict hint that no hardware can meet, or only such as the team's quota is too small for. Counted over all
+    registered nodes."""
     hint = spec.topology
     if not hint.strict:
         return None
-    largest = {Span.NODE: facts.node_gpus, Span.RACK: facts.rack_gpus, Span.BLOCK: facts.block_gpus}
-    charged = charged_gpus(spec, facts.node_gpus)
-    if hint.pack is Span.BLOCK and hint.max_blocks is not None:
-        room, field = largest[Span.BLOCK] * hint.max_blocks, "topology.max_blocks"
-    elif hint.pack is not None:
-        room, field = largest[hint.pack], "topology.pack"
-    elif hint.max_blocks is not None:
-        room, field = largest[Span.BLOCK] * hint.max_blocks, "topology.max_blocks"
+    holding = facts.holding(spec, hint)
+    if holding:
+        return _over_quota(state, spec, holding)
+    room = max(size.room(spec.gpus_per_replica, hint) for size in facts.sizes)
+    if hint.spread is not None and facts.holding(spec, replace(hint, spread=None)):
+        field = "topology.spread"
+    elif hint.max_blocks is not None and facts.holding(spec, replace(hint, max_blocks=None)):
+        field = "topology.max_blocks"
     else:
-        room, field = charged, ""
-    if charged > room:
-        return Refusal(RefusalCode.HINT_IMPOSSIBLE, field, f"{charged} GPUs", f"{room} GPUs")
-    count = {Span.NODE: facts.nodes, Span.RACK: facts.racks, Span.BLOCK: facts.blocks}
-    if hint.spread is not None and spec.replicas > count[hint.spread]:
-        limit = f"{count[hint.spread]} {hint.spread}s"
-        return Refusal(RefusalCode.HINT_IMPOSSIBLE, "topology.spread", f"{spec.replicas} replicas", limit)
-    return None
+        field = "topology.pack" if hint.pack is not None else "topology.max_blocks"
+    return Refusal(RefusalCode.HINT_IMPOSSIBLE, field, f"{replicas_min(spec)} replicas", f"{room} replicas")
 
 
 BEFORE_HARDWARE: tuple[Callable[[State, JobSpec], Refusal | None], ...] = (

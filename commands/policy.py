@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from commands.pools import Pools
+
 Seconds = Annotated[int, Field(ge=0, le=366 * 86400)]
 
 
@@ -14,6 +16,8 @@ class Policy(BaseModel):
 
     queued_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 5_000
     """Queued jobs of a team beyond which submissions are refused (R-13)."""
+    pools: Pools = ()
+    """Nodes set apart for some jobs (R-34, R-37). A node that is named belongs to that pool, not to its block's."""
     image_registries: tuple[str, ...] = ()
     """Prefixes that images must have; empty: any (R-11)."""
     max_runtime_max_s: Annotated[int, Field(ge=60, le=366 * 86400)] = 30 * 86400

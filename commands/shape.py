@@ -1,53 +1,101 @@
 """What a spec asks of nodes: the arithmetic that admission, planning and charging share (R-11, R-32)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from commands.entities import NodeState
+from commands.entities import Node, NodeState
+from commands.pools import closed
 from commands.state import State
-from events.ids import GpuType
-from events.job import JobSpec
+from events.job import JobSpec, Span, Topology
+
+ANYWHERE = Topology()
 
 
-@dataclass(frozen=True, slots=True)
-class TypeFacts:
-    """Registered hardware of one GPU type that has the memory asked for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeFacts:
+    """Registered nodes of one size. `racks`: for each block, how many nodes each of its racks has."""
 
-    `gpus`: in all; `node_gpus`: the largest node; `nodes`: how many; `blocks`, `racks`: how many distinct.
-    """
-
-    gpus: int
     node_gpus: int
-    nodes: int
-    blocks: int
-    racks: int
-    block_gpus: int
-    rack_gpus: int
+    racks: tuple[tuple[int, ...], ...]
+
+    @property
+    def gpus(self) -> int:
+        return self.node_gpus * sum(map(sum, self.racks))
+
+    def room(self, each: int, hint: Topology) -> int:
+        """How many replicas of `each` GPUs the empty nodes hold, with the hint kept."""
+        if each > self.node_gpus:
+            return 0
+        on_node = 1 if hint.spread is not None else self.node_gpus // each
+        apart = {Span.RACK: {Span.RACK, Span.BLOCK}, Span.BLOCK: {Span.BLOCK}}
+        in_racks = [
+            [1 if hint.spread in apart[Span.RACK] else nodes * on_node for nodes in block] for block in self.racks
+        ]
+        in_blocks = [1 if hint.spread in apart[Span.BLOCK] else sum(racks) for racks in in_racks]
+        if hint.pack is Span.NODE:
+            return on_node
+        if hint.pack is Span.RACK:
+            return max(map(max, in_racks))
+        most = hint.max_blocks or (1 if hint.pack is Span.BLOCK else len(in_blocks))
+        return sum(sorted(in_blocks, reverse=True)[:most])
 
 
-def type_facts(state: State, gpu_type: GpuType, memory_gb_min: int) -> TypeFacts | None:
-    """Facts of a type over all registered nodes, lost and drained ones too; None where there are none."""
-    per_block: dict[str, int] = {}
-    per_rack: dict[tuple[str, str], int] = {}
-    nodes = largest = 0
-    for node in state.nodes.rows.values():
-        if node.gpu_type != gpu_type or node.state is NodeState.REMOVED or node.gpu_memory_gb < memory_gb_min:
-            continue
-        size = len(node.gpus)
-        nodes += 1
-        largest = max(largest, size)
-        per_block[node.block] = per_block.get(node.block, 0) + size
-        per_rack[node.block, node.rack] = per_rack.get((node.block, node.rack), 0) + size
-    if not nodes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeFacts:
+    """Registered hardware of one GPU type that has the memory asked for, by size of node, small ones first."""
+
+    sizes: tuple[SizeFacts, ...]
+
+    @property
+    def gpus(self) -> int:
+        """Of the node size of which there are the most GPUs: a gang is placed on nodes of one size."""
+        return max(size.gpus for size in self.sizes)
+
+    @property
+    def node_gpus(self) -> int:
+        """Of the largest node."""
+        return self.sizes[-1].node_gpus
+
+    def holding(self, spec: JobSpec, hint: Topology) -> list[SizeFacts]:
+        """Sizes on whose nodes, were they empty, the job would fit with that hint."""
+        return [size for size in self.sizes if size.room(spec.gpus_per_replica, hint) >= replicas_min(spec)]
+
+
+def type_facts(state: State, spec: JobSpec, memory_gb_min: int) -> TypeFacts | None:
+    """Facts of the spec's type over all registered nodes, lost and drained ones too; None where there are none.
+    Nodes of pools that the job may never use are left out."""
+    sizes: dict[int, dict[str, dict[str, int]]] = {}
+    for node in _nodes(state, spec):
+        if node.gpu_memory_gb >= memory_gb_min and node.gpus:
+            racks = sizes.setdefault(len(node.gpus), {}).setdefault(node.block, {})
+            racks[node.rack] = racks.get(node.rack, 0) + 1
+    if not sizes:
         return None
     return TypeFacts(
-        gpus=sum(per_block.values()),
-        node_gpus=largest,
-        nodes=nodes,
-        blocks=len(per_block),
-        racks=len(per_rack),
-        block_gpus=max(per_block.values()),
-        rack_gpus=max(per_rack.values()),
+        sizes=tuple(
+            SizeFacts(node_gpus=size, racks=tuple(tuple(racks.values()) for racks in sizes[size].values()))
+            for size in sorted(sizes)
+        )
     )
+
+
+def memories(state: State, spec: JobSpec) -> list[int]:
+    """GB that a GPU has, of each registered node that the job may use."""
+    return [node.gpu_memory_gb for node in _nodes(state, spec)]
+
+
+def _nodes(state: State, spec: JobSpec) -> Iterator[Node]:
+    pools = state.policy.pools
+    for node in state.nodes.rows.values():
+        if node.gpu_type == spec.gpu_type and node.state is not NodeState.REMOVED:
+            if pools and closed(pools, node, spec, spec.priority_class):
+                continue
+            yield node
+
+
+def replicas_min(spec: JobSpec) -> int:
+    """The smallest gang that will do."""
+    return spec.replicas if spec.elastic is None else spec.elastic.min_replicas
 
 
 def takes_whole_nodes(spec: JobSpec, node_gpus: int, replicas: int | None = None) -> bool:
