@@ -53,6 +53,8 @@ class Reads:
         """Place in the queue of a job that was submitted at `seq`; None where those ahead cannot be counted yet."""
         if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
             return None
+        if spec.depends_on:
+            return None
         return 1 + await queries.ahead(self._pool, self._cluster, CLASS_RANK[spec.priority_class], seq)
 
     async def team_of(self, job_id: str) -> str | None:
@@ -65,7 +67,7 @@ class Reads:
         row = await queries.job(self._pool, self._cluster, job_id)
         if row is None:
             return None
-        queued = row.state == JobState.QUEUED and not row.held
+        queued = row.state == JobState.QUEUED and not row.held and not row.waits_on
         ahead = await queries.ahead_of(self._pool, self._cluster, job_id) if queued else None
         attempt = None if queued else await queries.attempt(self._pool, self._cluster, job_id, row.attempt)
         return views.job_view(row, attempt, ahead)
@@ -87,7 +89,7 @@ class Reads:
         if row is None:
             return None
         ahead = await queries.ahead_of(self._pool, self._cluster, job_id)
-        return views.waiting_view(row, None if row.held else ahead)
+        return views.waiting_view(row, None if row.held or row.waits_on else ahead)
 
     async def attempts(self, job_id: JobId) -> list[Document]:
         """The attempts of a job, oldest first."""

@@ -12,7 +12,7 @@ from api.times import DURATION_PATTERN, TIME_PATTERN
 from events.job import DependsWhen, Overlap, PriorityClass, Span
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-JOB_ID_PATTERN = r"^j_[0-9A-Za-z]{1,40}$"
+JOB_ID_PATTERN = r"^j_[0-9A-Za-z]{1,40}(_[0-9]{1,9})?$"
 ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$"
 ARRAY_PATTERN = r"^[0-9]{1,9}(-[0-9]{1,9})?(%[0-9]{1,9})?$"

@@ -77,6 +77,9 @@ def job_view(row: JobRow, attempt: AttemptRow | None, ahead: int | None) -> Docu
         "preemptions": row.preemptions,
         "faults": row.faults,
         "retried": row.retried,
+        "array": _array_progress(row),
+        "element_of": row.element_of,
+        "element": row.element,
         "last_checkpoint": row.checkpoint_uri,
         "checkpoint_step": row.checkpoint_step,
         "allocation": _allocation(row, attempt),
@@ -85,6 +88,22 @@ def job_view(row: JobRow, attempt: AttemptRow | None, ahead: int | None) -> Docu
         "spec": spec_view(row.spec),
         "seq": row.submit_seq,
         "changed_seq": row.changed_seq,
+    }
+
+
+def _array_progress(row: JobRow) -> Document | None:
+    """How far an array is; an element that was granted is a job of its own."""
+    array = row.spec.get("array")
+    if not array:
+        return None
+    count = array["last"] - array["first"] + 1
+    ended = row.elements_made - row.elements_open
+    return {
+        "elements": array_view(array),
+        "waiting": 0 if row.state in ENDS or row.cancel_requested_at is not None else count - row.elements_made,
+        "running": row.elements_open,
+        "succeeded": row.elements_succeeded,
+        "failed": ended - row.elements_succeeded,
     }
 
 
@@ -118,8 +137,8 @@ def waiting_view(row: JobRow, ahead: int | None) -> Document:
     if row.state == JobState.QUEUED:
         if row.held:
             reasons.append({"code": "held"})
-        if depends_on := row.spec.get("depends_on"):
-            reasons.append({"code": "dependencies", "jobs": [each["job"] for each in depends_on]})
+        if row.waits_on:
+            reasons.append({"code": "dependencies", "jobs": row.waits_on})
         if row.not_before_at is not None:
             reasons.append({"code": "backoff", "until": format_time(row.not_before_at)})
         if ahead is not None:

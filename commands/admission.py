@@ -59,12 +59,26 @@ def _image(state: State, spec: JobSpec) -> Refusal | None:
     return Refusal(RefusalCode.IMAGE_NOT_ALLOWED, "image", spec.image, ", ".join(allowed))
 
 
+def _dependencies(state: State, spec: JobSpec) -> Refusal | None:
+    """Only jobs that are there, or are remembered, can be waited for: so no circle can come about."""
+    for place, dependency in enumerate(spec.depends_on):
+        if dependency.job not in state.jobs and dependency.job not in state.ended:
+            field, limit = f"depends_on[{place}].job", "a job of this cluster"
+            return Refusal(RefusalCode.UNKNOWN_DEPENDENCY, field, dependency.job, limit)
+    return None
+
+
+def _array(state: State, spec: JobSpec) -> Refusal | None:
+    if spec.array is None:
+        return None
+    count, most = spec.array.last - spec.array.first + 1, state.policy.array_elements_max
+    if count <= most:
+        return None
+    return Refusal(RefusalCode.ARRAY_TOO_LARGE, "array", f"{count} elements", f"{most} elements")
+
+
 def _not_yet(state: State, spec: JobSpec) -> Refusal | None:
     """What the log can hold and this version does not run yet."""
-    if spec.array is not None:
-        return Refusal(RefusalCode.NOT_SUPPORTED, "array", "an array", "arrays are not scheduled yet")
-    if spec.depends_on:
-        return Refusal(RefusalCode.NOT_SUPPORTED, "depends_on", "dependencies", "not scheduled yet")
     if spec.elastic is not None:
         return Refusal(RefusalCode.NOT_SUPPORTED, "elastic", "an elastic range", "not scheduled yet")
     return None
@@ -132,6 +146,8 @@ BEFORE_HARDWARE: tuple[Callable[[State, JobSpec], Refusal | None], ...] = (
     _class,
     _runtime,
     _image,
+    _array,
+    _dependencies,
     _not_yet,
 )
 AGAINST_HARDWARE: tuple[Callable[[State, JobSpec, TypeFacts], Refusal | None], ...] = (

@@ -10,8 +10,8 @@ from commands.plan import Placement, Plan
 from commands.shape import takes_whole_nodes
 from commands.state import State
 from events.gang import GangAllocated
-from events.ids import GpuMask, Instant, JobId
-from events.job import JobHeld, JobState
+from events.ids import GpuMask, Instant, JobId, element_id
+from events.job import JobElementMade, JobHeld, JobState
 from events.leadership import InputRefused
 
 
@@ -27,7 +27,7 @@ def apply(draft: Draft, plan: Plan) -> list[tuple[JobId, str]]:
         if objected is not None:
             stale.append((placement.job_id, objected))
             continue
-        draft.add(_allocated(draft.state, placement))
+        draft.add(_allocated(draft.state, _job_to_grant(draft, placement.job_id), placement))
     return stale + make_holds(draft, plan.holds)
 
 
@@ -38,6 +38,8 @@ def objection(state: State, placement: Placement) -> str | None:
         return "job_not_queued"
     if job.held:
         return "job_held"
+    if not job.eligible:
+        return "job_not_eligible"
     if len(placement.ranks) != job.spec.replicas:
         return "ranks_missing"
     if (why := _over_quota(state, job, placement)) is not None:
@@ -78,8 +80,18 @@ def _over_quota(state: State, job: Job, placement: Placement) -> str | None:
     return "over_quota" if (usage.charged if usage is not None else 0) + gpus > limit else None
 
 
-def _allocated(state: State, placement: Placement) -> GangAllocated:
-    job = state.jobs[placement.job_id]
+def _job_to_grant(draft: Draft, job_id: JobId) -> Job:
+    """The job itself; of an array its next element, which with this is a job of its own (R-7)."""
+    job = draft.state.jobs[job_id]
+    if job.spec.array is None or job.elements is None:
+        return job
+    index = job.spec.array.first + job.elements.made
+    element = element_id(job.id, index)
+    draft.add(JobElementMade(job_id=element, array=job.id, index=index))
+    return draft.state.jobs[element]
+
+
+def _allocated(state: State, job: Job, placement: Placement) -> GangAllocated:
     left_s = None if job.max_runtime_s is None else max(1, job.max_runtime_s - job.consumed_s)
     return GangAllocated(
         job_id=job.id,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from events.ids import BlockId, Epoch, GpuType, Instant, JobId, NodeId, NodeIndex, Principal, TeamId
-from events.job import EndReason, JobSpec, JobState, PriorityClass, QueueReason
+from events.job import ENDS, EndReason, JobSpec, JobState, PriorityClass, QueueReason
 from events.node import GpuSlot
 from events.preemption import PreemptionRule
 
@@ -27,6 +27,20 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """How far an array is (R-7). Elements are made, in the order of their indexes, when they are granted.
+
+    `made`: how many are jobs of their own, or were; `open`: of those, how many have not ended; `cancelled`: of the
+    open ones, how many were asked to be cancelled; `succeeded`: how many of those that ended.
+    """
+
+    made: int = 0
+    open: int = 0
+    cancelled: int = 0
+    succeeded: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job that has not ended, or whose attempts still hold GPUs.
 
@@ -35,7 +49,9 @@ class Job:
     starts in a row (C-8). `open_attempts`: those with leases that have not ended. `max_runtime_s` may have been
     extended; `consumed_s`: time up to the last checkpoint (R-5). `waited_ms`: time QUEUED before the present wait,
     without held, dependency or backoff time (R-21); `waits_since`: when that began, None while it does not count.
-    `preempted_at`: when it was preempted, in the last 24 h (R-42).
+    `preempted_at`: when it was preempted, in the last 24 h (R-42). `waits_on`: jobs that have to end first (R-7).
+    `elements`: of an array, which stays one record for all that were not granted yet; `element_of`: the array that
+    this was element `element` of.
     """
 
     id: JobId
@@ -64,6 +80,38 @@ class Job:
     consumed_s: int = 0
     checkpoint: Checkpoint | None = None
     open_attempts: tuple[int, ...] = ()
+    waits_on: tuple[JobId, ...] = ()
+    elements: Elements | None = None
+    element_of: JobId | None = None
+    element: int = 0
+
+    @property
+    def unmade(self) -> int:
+        """Elements of an array that were not granted yet; 0 for any other job."""
+        array = self.spec.array
+        return array.last - array.first + 1 - self.elements.made if array is not None and self.elements else 0
+
+    @property
+    def grants_max(self) -> int:
+        """How often it may be granted at once: 1, or as many elements as its array's throttle leaves."""
+        array = self.spec.array
+        if array is None or self.elements is None:
+            return 1
+        return self.unmade if array.throttle is None else min(self.unmade, array.throttle - self.elements.open)
+
+    @property
+    def eligible(self) -> bool:
+        """Does it wait for GPUs alone (and its backoff)? Not while it is held, waits for a job, or is throttled."""
+        return self.state is JobState.QUEUED and not self.held and not self.waits_on and self.grants_max > 0
+
+    @property
+    def settles(self) -> bool:
+        """Is it an array whose end, or whose elements' cancellation, is still to be drawn from what is?"""
+        elements = self.elements
+        if elements is None or self.state in ENDS:
+            return False
+        over = elements.open == 0 and (self.unmade == 0 or self.cancel_requested)
+        return over or (self.cancel_requested and elements.open > elements.cancelled)
 
 
 class RankPhase:

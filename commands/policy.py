@@ -16,6 +16,8 @@ class Policy(BaseModel):
 
     queued_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 5_000
     """Queued jobs of a team beyond which submissions are refused (R-13)."""
+    array_elements_max: Annotated[int, Field(ge=1, le=50_000)] = 50_000
+    """Elements of an array (R-7)."""
     pools: Pools = ()
     """Nodes set apart for some jobs (R-34, R-37). A node that is named belongs to that pool, not to its block's."""
     image_registries: tuple[str, ...] = ()
@@ -46,6 +48,17 @@ class Policy(BaseModel):
     retry_backoff_s: Seconds = 30
     retry_backoff_max_s: Seconds = 900
     """Second and later retries wait this long, doubled each time, at most the maximum (R-6)."""
+    preemptions_max: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Preemptions of a job in 24 h, after which only a covered job may displace it, and only what it borrows (R-42)."""
+    shield_after_preemption_s: Seconds = 1800
+    shield_after_two_s: Seconds = 3600
+    """So long from its start an attempt is not preempted that follows a preemption; or two in 24 h (R-42)."""
+    await_ends_s: Seconds = 60
+    """Ends due within so long are waited for, rather than brought about (R-43)."""
+    pledge_margin_s: Seconds = 120
+    """What is to end is given up so long after its grace; a pledge that it was to serve ends, and is planned anew."""
+    evicted_percent_max: Annotated[int, Field(ge=100, le=10_000)] = 150
+    """GPUs stopped for each 100 that are asked for; beyond it more victims are preferred, if they are smaller (C-12)."""
     key_days: Annotated[int, Field(ge=1, le=366)] = 30
     """How long idempotency keys and ends of jobs are remembered (R-2)."""
 

@@ -25,6 +25,7 @@ from commands.entities import (
     Team,
     Usage,
 )
+from commands.following import derived
 from commands.policy import Policy
 from commands.state import State
 from events.ids import ClusterId
@@ -47,7 +48,7 @@ ROWS: dict[str, type] = {
     "keys": KeyUse,
     "ended": Ended,
 }
-"""Tables that a snapshot holds; node_index and uuids follow from nodes."""
+"""Tables that a snapshot holds; node_index and uuids follow from nodes, dependents and follow_ups from jobs."""
 
 
 def dump(state: State) -> bytes:
@@ -68,6 +69,7 @@ def load(raw: bytes) -> State:
         state.node_index.rows[node.id] = node.index
         for gpu in node.gpus:
             state.uuids.rows[gpu.uuid] = node.index
+    state.dependents.rows, state.follow_ups.rows = derived(state)
     return state
 
 

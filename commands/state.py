@@ -95,6 +95,8 @@ class State:
         self.reservations: Table[ReservationKey, Reservation] = Table("reservations", self._undo)
         self.keys: Table[str, KeyUse] = Table("keys", self._undo)
         self.ended: Table[JobId, Ended] = Table("ended", self._undo)
+        self.dependents: Table[JobId, tuple[JobId, ...]] = Table("dependents", self._undo)
+        self.follow_ups: Table[JobId, bool] = Table("follow_ups", self._undo)
         self.meta_table.rows[""] = Meta()
         self.policies.rows[""] = DEFAULT
 
@@ -120,11 +122,13 @@ class State:
         return None if index is None else self.nodes[index]
 
     def touched(self) -> list[Change]:
-        """What the decision on trial has changed so far: first old row and present row of each key."""
+        """What the decision on trial has changed so far: first old row and present row of each key; not what came and
+        went within it."""
         first: dict[tuple[str, Any], tuple[Table[Any, Any], Any]] = {}
         for table, key, old in self._undo:
             first.setdefault((table.name, key), (table, old))
-        return [Change(name, key, old, table.rows.get(key)) for (name, key), (table, old) in first.items()]
+        changes = [Change(name, key, old, table.rows.get(key)) for (name, key), (table, old) in first.items()]
+        return [change for change in changes if change.old is not None or change.new is not None]
 
     def accept(self) -> list[Change]:
         """The commit is in the log: its changes stay. Returns them, for the derived indices."""

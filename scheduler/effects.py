@@ -85,13 +85,28 @@ def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> St
         limit_s=_left_s(state, attempt),
         grace_s=_grace_s(state, job),
         image=spec.image,
-        env=spec.env,
+        env={**spec.env, **_array_env(state, job)},
         secrets=spec.secrets,
         workdir=spec.workdir,
         checkpoint_uri=spec.checkpoint.uri,
         resume_uri=job.checkpoint.uri if job.checkpoint is not None else None,
         overlap_never=spec.overlap is Overlap.NEVER,
     )
+
+
+def _array_env(state: State, job: Job) -> dict[str, str]:
+    """What an element of an array is told of its place in it (R-7)."""
+    array = state.jobs.get(job.element_of) if job.element_of is not None else None
+    if array is None or array.spec.array is None:
+        return {}
+    first, last = array.spec.array.first, array.spec.array.last
+    return {
+        "SIGNALBOX_ARRAY_JOB": array.id,
+        "SIGNALBOX_ARRAY_INDEX": str(job.element),
+        "SIGNALBOX_ARRAY_FIRST": str(first),
+        "SIGNALBOX_ARRAY_LAST": str(last),
+        "SIGNALBOX_ARRAY_COUNT": str(last - first + 1),
+    }
 
 
 def visible_uuids(node: Node, mask: int) -> tuple[str, ...]:

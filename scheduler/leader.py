@@ -232,7 +232,7 @@ class Leader:
         tick = self._watch.tick(self._timers.due(self._writer.now()))
         for node in self._watch.lost_but_alive():
             self._world.gateway.drop(node)
-        if tick == Tick():
+        if tick == Tick() and not self.state.follow_ups:
             return
         made_by = Input(kind="tick", id=f"tick-{self.state.meta.epoch}-{self._writer.head.n + 1}", body=tick)
         try:

@@ -3,6 +3,7 @@
 from typing import assert_never
 
 from commands.decide.attempts import Draft, end_attempt, settle
+from commands.decide.following import follow
 from commands.decide.register import register
 from commands.entities import Attempt, Node, RankPhase
 from commands.reports import (
@@ -33,12 +34,14 @@ END_REASONS = {
 
 def decide_from_node(draft: Draft, said: FromNode) -> str | None:
     """Facts from one message of a node, added to `draft`. Why a registration was refused, else None."""
+    node, why = draft.state.node_by_id(said.node_id), None
     if isinstance(said.message, Register):
-        return register(draft, said.message, said.other_live)
-    node = draft.state.node_by_id(said.node_id)
-    if node is not None and said.message.number > node.last_report:
+        why = register(draft, said.message, said.other_live)
+    elif node is not None and said.message.number > node.last_report:
         report(draft, node, said.message)
-    return None
+    if why is None:
+        follow(draft)
+    return why
 
 
 def report(draft: Draft, node: Node, said: Report) -> None:

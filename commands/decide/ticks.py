@@ -1,6 +1,7 @@
 """What time and silence lead to. The shell observed (Tick); here it is judged against the state and the policy."""
 
 from commands.decide.attempts import Draft, end_attempt, limit_grace_s, settle
+from commands.decide.following import follow
 from commands.entities import Attempt, AttemptKey, MassSilenceState, Node, NodeState, RankPhase
 from commands.reports import Tick
 from commands.state import State
@@ -17,7 +18,12 @@ from events.node import (
 
 
 def decide_tick(draft: Draft, tick: Tick) -> None:
-    """Facts of a tick, in this order: who is heard, who is silent, what is missing, what is due."""
+    """Facts of a tick, in this order: who is heard, who is silent, what is missing, what is due, what follows."""
+    _observe(draft, tick)
+    follow(draft)
+
+
+def _observe(draft: Draft, tick: Tick) -> None:
     _heard(draft, tick.heard)
     for index, mask in tick.faults:
         _fault(draft, index, mask)

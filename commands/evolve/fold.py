@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from commands.entities import KeyUse
-from commands.evolve import cluster, gangs, holdings, jobs, nodes
+from commands.evolve import cluster, following, gangs, holdings, jobs, nodes
 from commands.state import State, pruned
 from events.envelope import Commit, Event, Input, Term
 from events.ids import Epoch, Instant
@@ -14,6 +14,7 @@ DAY_MS = 86_400_000
 
 RULES: dict[type, Callable[[State, Any], None]] = {
     **jobs.RULES,
+    **following.RULES,
     **gangs.RULES,
     **nodes.RULES,
     **holdings.RULES,

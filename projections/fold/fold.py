@@ -9,6 +9,7 @@ from typing import Any
 
 from events.checkpoint import CheckpointRefused
 from events.envelope import Commit, Genesis, Record, Term
+from events.ids import array_named
 from events.job import JobExtended
 from events.leadership import (
     CommandDone,
@@ -91,6 +92,8 @@ def _want(wants: set[Want], commit: Commit, event: Any) -> None:
             wants.add((AttemptRow, (job_id, attempt)))
             if (rank := getattr(event, "rank", None)) is not None:
                 wants.add((LeaseRow, (job_id, attempt, rank)))
+        if (array := array_named(job_id)) is not None:
+            wants.add((JobRow, (array,)))
     if isinstance(event, LeaderElected):
         wants.add((LeaderRow, (event.epoch,)))
 

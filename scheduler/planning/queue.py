@@ -1,7 +1,8 @@
 """The queue as the planner walks it: jobs by shape, each shape in order, so that what does not fit is tried once (C-5).
 
 Kept in step by the changes of each accepted commit. Held jobs, those that wait for another job, and arrays at their
-throttle are not in it; an array is one entry, however many elements it has. Jobs that wait out a backoff come in when their time is there.
+throttle are not in it; an array is one entry, however many elements it has. Jobs that wait out a backoff come in when
+their time is there.
 """
 
 from bisect import bisect_left, insort

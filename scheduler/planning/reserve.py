@@ -14,7 +14,7 @@ from commands.entities import Job, Reservation
 from commands.plan import Hold
 from commands.shape import takes_whole_nodes
 from events.ids import BlockId, Instant, JobId, NodeIndex
-from events.job import CLASS_RANK, JobState, Span, Topology
+from events.job import CLASS_RANK, Span, Topology
 from events.reservation import FreedBecause
 from scheduler.planning.forecast import HORIZON_MS, UNLIMITED, Forecast, SizeKey
 from scheduler.planning.queue import limit_class_s
@@ -32,7 +32,7 @@ def keep(trial: Trial) -> list[tuple[JobId, FreedBecause]]:
     for key in sorted(trial.state.reservations.rows):
         reservation = trial.state.reservations[key]
         job = trial.state.jobs.get(reservation.job_id)
-        if job is None or job.state is not JobState.QUEUED or job.held:
+        if job is None or not job.eligible:
             over.append((reservation.job_id, FreedBecause.GONE))
         elif job.id in trial.state.pledges:
             over.append((job.id, FreedBecause.PREEMPTS))
