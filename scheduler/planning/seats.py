@@ -134,7 +134,9 @@ def _blocks(ask: Ask, most: int | None, steps_max: int) -> list[tuple[Block, int
 
 def _filled(racks: list[list[int]], chosen: list[tuple[int, int]], wanted: int) -> list[tuple[int, int]]:
     """(block, units) from (block, racks): the last, which is the smallest, has what the others leave."""
-    rooms = sorted(((sum(racks[block][:number]), block) for block, number in chosen), key=lambda item: -item[0])
+    rooms = sorted(
+        ((sum(racks[block][:number]), block) for block, number in chosen), key=lambda item: (-item[0], item[1])
+    )
     filled = []
     for room, block in rooms:
         filled.append((block, min(room, wanted)))
