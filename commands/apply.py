@@ -4,6 +4,7 @@ A placement that the newest state does not allow any more is left out, with its 
 """
 
 from commands.apply_holds import end_holds, make_holds
+from commands.apply_rooms import end_pledges, make_rooms, start_pledged
 from commands.decide.attempts import Draft
 from commands.entities import Job, NodeState
 from commands.plan import Placement, Plan
@@ -20,6 +21,7 @@ def apply(draft: Draft, plan: Plan) -> list[tuple[JobId, str]]:
     for job_id, why in plan.poisoned:
         draft.add(InputRefused(input=job_id, why=why[:300]))
         draft.add(JobHeld(job_id=job_id))
+    end_pledges(draft, plan.pledges_over)
     end_holds(draft, plan.holds_over)
     stale: list[tuple[JobId, str]] = []
     for placement in plan.placements:
@@ -27,8 +29,9 @@ def apply(draft: Draft, plan: Plan) -> list[tuple[JobId, str]]:
         if objected is not None:
             stale.append((placement.job_id, objected))
             continue
+        start_pledged(draft, placement.job_id)
         draft.add(_allocated(draft.state, _job_to_grant(draft, placement.job_id), placement))
-    return stale + make_holds(draft, plan.holds)
+    return stale + make_rooms(draft, plan.rooms, plan.n) + make_holds(draft, plan.holds)
 
 
 def objection(state: State, placement: Placement) -> str | None:
@@ -45,14 +48,19 @@ def objection(state: State, placement: Placement) -> str | None:
     if (why := _over_quota(state, job, placement)) is not None:
         return why
     claimed: dict[int, int] = {}
+    pledge = state.pledges.get(job.id)
+    if pledge is not None and pledge.ranks != placement.ranks:
+        return "not_as_pledged"
     for index, mask in placement.ranks:
-        if (why := _rank_objection(state, job, index, mask, claimed.get(index, 0))) is not None:
+        why = _rank_objection(state, job, index, mask, claimed.get(index, 0), mask if pledge is not None else 0)
+        if why is not None:
             return why
         claimed[index] = claimed.get(index, 0) | mask
     return None
 
 
-def _rank_objection(state: State, job: Job, index: int, mask: int, claimed: int) -> str | None:
+def _rank_objection(state: State, job: Job, index: int, mask: int, claimed: int, own: int) -> str | None:
+    """`own`: those of the mask that are pledged to the job itself."""
     node = state.nodes.get(index)  # type: ignore[arg-type]
     if node is None or node.gpu_type != job.spec.gpu_type:
         return "no_such_node"
@@ -60,7 +68,8 @@ def _rank_objection(state: State, job: Job, index: int, mask: int, claimed: int)
         return "node_not_in_service"
     if node.confirmed != state.meta.epoch:
         return "node_not_confirmed"
-    if mask & ~node.free or mask & claimed:
+    free = node.free | own & node.pledged & ~node.used & ~node.broken
+    if mask & ~free or mask & claimed:
         return "gpus_not_free"
     if mask.bit_count() < job.spec.gpus_per_replica:
         return "too_few_gpus"

@@ -58,7 +58,7 @@ class Policy(BaseModel):
     pledge_margin_s: Seconds = 120
     """What is to end is given up so long after its grace; a pledge that it was to serve ends, and is planned anew."""
     evicted_percent_max: Annotated[int, Field(ge=100, le=10_000)] = 150
-    """GPUs stopped for each 100 that are asked for; beyond it more victims are preferred, if they are smaller (C-12)."""
+    """GPUs stopped for each 100 asked for; rather than more, a job stops several that are smaller (C-12)."""
     key_days: Annotated[int, Field(ge=1, le=366)] = 30
     """How long idempotency keys and ends of jobs are remembered (R-2)."""
 

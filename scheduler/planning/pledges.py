@@ -1,11 +1,73 @@
-"""Pledges: room that was made for a job is its own until it starts (R-45)."""
+"""Pledges: room that was made for a job is its own until it starts (R-45). The one place where a pledge ends."""
 
+from commands.entities import AttemptKey, NodeState, Pledge
 from commands.plan import Placement
+from commands.state import State
 from events.ids import JobId
+from events.job import JobState
 from events.preemption import PledgeEnd
 from scheduler.planning.trial import Trial
 
 
 def settle(trial: Trial) -> tuple[list[Placement], list[tuple[JobId, PledgeEnd]]]:
     """Starts of the jobs whose pledged GPUs are all free now, and the pledges that are over."""
-    return [], []
+    placements: list[Placement] = []
+    over: list[tuple[JobId, PledgeEnd]] = []
+    for job_id in sorted(trial.state.pledges.rows):
+        pledge = trial.state.pledges[job_id]
+        end = _end(trial, pledge)
+        if end is not None:
+            over.append((job_id, end))
+        if end is PledgeEnd.STARTED:
+            placements.append(Placement(job_id=job_id, ranks=pledge.ranks))
+    return placements, over
+
+
+def _end(trial: Trial, pledge: Pledge) -> PledgeEnd | None:
+    """Why the pledge ends with this cycle; None where it stands.
+
+    It is broken where its placement cannot come about any more; and too late where somebody who was to go is still
+    there when his grace is long over. In both cases the job is planned anew.
+    """
+    state = trial.state
+    job = state.jobs.get(pledge.job_id)
+    if job is None or job.state is not JobState.QUEUED or job.held:
+        return PledgeEnd.GONE
+    if _broken(state, pledge):
+        return PledgeEnd.BROKEN
+    in_use = any(state.nodes[index].used & mask for index, mask in pledge.ranks)
+    confirmed = all(state.nodes[index].confirmed == state.meta.epoch for index, _ in pledge.ranks)
+    answers = all(state.nodes[index].state is NodeState.UP for index, _ in pledge.ranks)
+    if not in_use and confirmed and answers:
+        return PledgeEnd.STARTED
+    return PledgeEnd.TOO_LATE if trial.now > _given_up_at(trial, pledge) else None
+
+
+def _broken(state: State, pledge: Pledge) -> bool:
+    """Is a node out of service, a GPU faulty, or a GPU in the hands of somebody who is not to go?"""
+    going = {*pledge.victims, *pledge.awaited}
+    for index, mask in pledge.ranks:
+        node = state.nodes[index]
+        if node.state not in (NodeState.UP, NodeState.SUSPECT) or node.drained is not None or node.broken & mask:
+            return True
+        if node.used & mask and _stays(state, index, mask, going):
+            return True
+    return False
+
+
+def _stays(state: State, index: int, mask: int, going: set[AttemptKey]) -> bool:
+    for job_id, number, rank in state.nodes[index].leases:  # type: ignore[index]
+        if (job_id, number) not in going and state.attempts[job_id, number].ranks[rank][1] & mask:
+            return True
+    return False
+
+
+def _given_up_at(trial: Trial, pledge: Pledge) -> int:
+    """When the last of those that are still there should have been gone, and a margin."""
+    policy = trial.policy
+    ends = [pledge.at + policy.await_ends_s * 1000]
+    for key in (*pledge.victims, *pledge.awaited):
+        attempt = trial.state.attempts.get(key)
+        if attempt is not None and attempt.ending_at is not None:
+            ends.append(attempt.ending_at + attempt.grace_s * 1000)
+    return max(ends) + policy.pledge_margin_s * 1000

@@ -1,14 +1,227 @@
-"""Whom a blocked job may displace, and the smallest set that makes room for it (R-40 to R-45)."""
+"""Preemption and reclaim: the smallest set that makes room for a job (R-40 to R-45). The way in.
 
-from commands.entities import Job
-from commands.plan import Room
+Where to look and whom to stop is found by preempt_nodes (whole nodes), preempt_shared (one node) and preempt_other
+(all else), on the index of victims. Here a solution becomes a Room: the exact coming placement, taken for trial, with
+the victims and those that are awaited. All of it or nothing: nobody is stopped for a job that then does not start.
+"""
+
+from collections.abc import Iterable
+
+from commands.displace import untouchable
+from commands.entities import AttemptKey, Job
+from commands.plan import Ranks, Room
+from commands.shape import charged_gpus, takes_whole_nodes
+from events.ids import NodeIndex
+from events.job import Span
+from events.preemption import PreemptionRule
+from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
+from scheduler.planning.preempt_ask import Ask, Found, Step
+from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Ground
+from scheduler.planning.preempt_nodes import emptied, wanted_nodes
+from scheduler.planning.preempt_other import anyhow
+from scheduler.planning.preempt_shared import on_one_node
+from scheduler.planning.queue import hint_key
 from scheduler.planning.trial import Trial
+from scheduler.planning.victims import VictimIndex
 
 
-def make_room(trial: Trial, forecast: Forecast, job: Job, covered: bool) -> Room | None:
+def make_room(
+    trial: Trial, forecast: Forecast, job: Job, covered: bool, victims: VictimIndex | None = None
+) -> Room | None:
     """Victims and the placement that their end makes possible; None where there is no legal set.
 
-    What it takes is taken in `trial`: the free GPUs of the placement, the victims in `trial.stopping`, the shares.
+    What it takes is taken in `trial` and `victims`: the free GPUs of the placement, the victims, the team's share.
+    Without an index one is made for this one question: at most one room a cycle is found so.
     """
+    if victims is None:
+        if trial.stopping:
+            return None
+        victims = VictimIndex(trial.state, trial.shares)
+    victims.refresh(trial.now)
+    among = reserve.usable(trial, job)
+    shape = (_shape(job), covered, among)
+    if victims.failed.get(shape, trial.now) > trial.now:
+        return None
+    found = _search(trial, victims, job, covered, among)
+    if found is None:
+        victims.failed[shape] = victims.next_change_at()
+        return None
+    return _take(trial, victims, job, *found)
+
+
+def _shape(job: Job) -> tuple[object, ...]:
+    """Jobs that are alike here."""
+    spec = job.spec
+    return (
+        spec.team,
+        job.priority_class,
+        untouchable(job),
+        spec.gpu_type,
+        spec.replicas,
+        spec.gpus_per_replica,
+        spec.gpu_memory_gb_min,
+        hint_key(spec.topology),
+    )
+
+
+def _search(
+    trial: Trial, victims: VictimIndex, job: Job, covered: bool, among: int | None
+) -> tuple[Ask, Found, bool] | None:
+    """The best solution over all sizes of nodes. Placements of this cycle that the index does not know of yet are
+    reckoned in as they are met."""
+    while True:
+        best: tuple[Ask, Found, bool] | None = None
+        for key in sorted(victims.grounds):
+            ask = _ask(trial, victims, job, covered, victims.grounds[key], among)
+            found = _solve(ask) if ask is not None else None
+            if ask is not None and found is not None and (best is None or found.key < best[1].key):
+                best = (ask, found, ask.covered)
+        if best is None:
+            return None
+        stale = [index for index in best[1].nodes if victims.taken(index, trial.capacity.free[index])]
+        if not stale:
+            return best if _within_quota(trial, victims, *best) else None
+
+
+def _ask(trial: Trial, victims: VictimIndex, job: Job, covered: bool, ground: Ground, among: int | None) -> Ask | None:
+    """The search on one size of nodes; None where the job cannot use them."""
+    spec = job.spec
+    gpu_type, node_gpus = ground.key
+    if gpu_type != spec.gpu_type or node_gpus < spec.gpus_per_replica:
+        return None
+    gpus = charged_gpus(spec, node_gpus)
+    standing = trial.shares.standing((spec.team, gpu_type))
+    usable = ground.with_memory(spec.gpu_memory_gb_min)
+    return Ask(
+        trial=trial,
+        index=victims,
+        job=job,
+        covered=covered and gpus <= standing.covered_room,
+        ground=ground,
+        gpus=gpus,
+        among=usable if among is None else usable & among,
+    )
+
+
+def _solve(ask: Ask) -> Found | None:
+    """The first step in which there is a solution."""
+    whole = takes_whole_nodes(ask.spec, ask.ground.node_gpus)
+    wide = ask.hint.spread in (Span.RACK, Span.BLOCK)
+    for number, step in ask.steps():
+        found = None
+        if whole and not wide:
+            found = emptied(ask, number, step, wanted_nodes(ask))
+        elif whole:
+            found = anyhow(ask, number, step)
+        else:
+            found = _less_than_a_node(ask, number, step)
+        if found is not None:
+            return found
     return None
+
+
+def _less_than_a_node(ask: Ask, number: int, step: Step) -> Found | None:
+    """On one node, where the hint lets it; apart, where that takes fewer victims."""
+    found = None
+    if ask.hint.spread is None or ask.spec.replicas == 1:
+        found = on_one_node(ask, number, step)
+    if ask.spec.replicas == 1 or ask.hint.pack is Span.NODE or (found is not None and not found.cost.jobs):
+        return found
+    apart = anyhow(ask, number, step)
+    return apart if found is None or (apart is not None and apart.key < found.key) else found
+
+
+def _within_quota(trial: Trial, victims: VictimIndex, ask: Ask, found: Found, covered: bool) -> bool:
+    """Once the victims of its own team are gone; covered, where the job starts only so (R-12, R-40)."""
+    key = (ask.spec.team, ask.spec.gpu_type)
+    standing = trial.shares.standing(key)
+    own = [rank for rank in found.victims if rank.team == ask.spec.team]
+    if ask.gpus > standing.room + sum(rank.gpus for rank in own):
+        return False
+    if covered or not untouchable(ask.job):
+        return True
+    given_up = sum(rank.gpus for rank in own if COVERED <= victims.entries[rank.key].level < SHIELDED)
+    return len(own) == len(found.victims) and ask.gpus <= standing.covered_room + given_up
+
+
+# A solution becomes a Room
+
+
+def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, covered: bool) -> Room:
+    borrowed = any(victims.entries[rank.key].level < COVERED for rank in found.victims) or any(
+        victims.entries[rank.key].level == SHIELDED for rank in found.victims
+    )
+    stopped = tuple(sorted(rank.key for rank in found.victims))
+    for key in stopped:
+        victims.stop(key)
+    trial.stopping.update(stopped)
+    victims.settle()
+    ranks = _lay(trial, victims, ask, found.nodes)
+    awaited: set[AttemptKey] = set()
+    for index, mask in _by_node(ranks).items():
+        free = mask & trial.capacity.free[index]
+        if free:
+            trial.capacity.take(index, free)
+        if mask != free:
+            awaited.update(_holders(trial, victims, index, mask))
+        victims.pledge(index, mask)
+    victims.settle()
+    trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, covered)
+    return Room(
+        job_id=job.id,
+        ranks=ranks,
+        victims=stopped,
+        awaited=tuple(sorted(awaited.difference(stopped))),
+        rule=PreemptionRule.RECLAIM if covered and borrowed else PreemptionRule.PRIORITY,
+    )
+
+
+def _by_node(ranks: Ranks) -> dict[NodeIndex, int]:
+    masks: dict[NodeIndex, int] = {}
+    for index, mask in ranks:
+        masks[index] = masks.get(index, 0) | mask
+    return masks
+
+
+def _holders(trial: Trial, victims: VictimIndex, index: NodeIndex, mask: int) -> Iterable[AttemptKey]:
+    """Attempts about to end that hold some of these GPUs."""
+    for job_id, number, rank in trial.state.nodes[index].leases:
+        key = (job_id, number)
+        if victims.entries[key].level == AWAITED and trial.state.attempts[key].ranks[rank][1] & mask:
+            yield key
+
+
+def _lay(trial: Trial, victims: VictimIndex, ask: Ask, nodes: list[NodeIndex]) -> Ranks:
+    """Ranks on what the nodes give now that the victims are about to end (R-32)."""
+    spec = ask.spec
+    if takes_whole_nodes(spec, ask.ground.node_gpus):
+        return _lay_whole(ask, nodes)
+    ranks: list[tuple[NodeIndex, int]] = []
+    most = 1 if ask.hint.spread is not None else spec.replicas
+    for index in nodes:
+        base = victims.places[index].base
+        here = min(most, base.bit_count() // spec.gpus_per_replica, spec.replicas - len(ranks))
+        for _ in range(here):
+            mask = trial.capacity.at[index][3].pick(base, spec.gpus_per_replica)
+            ranks.append((index, mask))
+            base &= ~mask
+    assert len(ranks) == spec.replicas, "the nodes do not hold the gang"
+    return tuple(ranks)
+
+
+def _lay_whole(ask: Ask, nodes: list[NodeIndex]) -> Ranks:
+    """Ranks in order over the nodes; the last rank of each node claims what is left of it."""
+    each, size = ask.spec.gpus_per_replica, ask.ground.node_gpus
+    per_node = 1 if ask.hint.spread is not None else max(1, size // each)
+    places = ask.index.places
+    ranks: list[tuple[NodeIndex, int]] = []
+    left = ask.spec.replicas
+    for index in sorted(nodes, key=lambda index: (*places[index].rack, index)):
+        whole, here = (1 << size) - 1, min(per_node, left)
+        left -= here
+        for rank in range(here):
+            mask = ((1 << each) - 1) << rank * each if rank < here - 1 else whole
+            ranks.append((index, mask))
+            whole &= ~mask
+    return tuple(ranks)

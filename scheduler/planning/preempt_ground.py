@@ -1,0 +1,155 @@
+"""What nodes could give, and the order in which attempts are displaced: the ground on which victims are sought.
+
+Levels are that order (R-40, R-42); a *view* is a set of levels that some job may displace, so that "which nodes could
+be emptied for it" is one look into a bitset. Which views a job has, and in which order, is in `chain_of`; that it agrees
+with commands.displace.may_displace is shown by test.
+"""
+
+from typing import NamedTuple
+
+from commands.entities import AttemptKey, Node
+from events.ids import BlockId, GpuType, JobId, NodeIndex, TeamId
+from events.job import PriorityClass
+
+BORROWED, COVERED, SHIELDED, AWAITED, NEVER = 0, 3, 6, 7, 8
+"""Levels: BORROWED + 0, 1, 2 and COVERED + 0, 1, 2 for preemptible, research, prod-batch; borrowed and shielded (R-42);
+about to end by itself; not to be had."""
+LEVELS = 7
+VIEWS: tuple[tuple[int, ...], ...] = (
+    (),
+    (0,),
+    (0, 1),
+    (0, 1, 2),
+    (0, 1, 2, 3),
+    (0, 1, 2, 3, 4),
+    (0, 1, 2, 6),
+    (0, 1, 2, 3, 6),
+    (0, 1, 2, 3, 4, 6),
+)
+"""Levels of each view. View 0: what is free, or about to be."""
+
+_COVERED_CHAINS = {
+    PriorityClass.PROD_SERVING: (0, 1, 2, 3, 6),
+    PriorityClass.PROD_BATCH: (0, 1, 2, 3, 4, 5, 8),
+    PriorityClass.RESEARCH: (0, 1, 2, 3, 4, 7),
+    PriorityClass.PREEMPTIBLE: (0, 1, 2, 3, 6),
+}
+_BORROWING_CHAINS = {
+    PriorityClass.PROD_SERVING: (0,),
+    PriorityClass.PROD_BATCH: (0, 1, 2),
+    PriorityClass.RESEARCH: (0, 1),
+    PriorityClass.PREEMPTIBLE: (0,),
+}
+
+
+def chain_of(priority_class: PriorityClass, covered: bool) -> tuple[int, ...]:
+    """Views of a job on the leases of other teams, each with more in it than the one before (R-40)."""
+    return (_COVERED_CHAINS if covered else _BORROWING_CHAINS)[priority_class]
+
+
+class Rank(NamedTuple):
+    """A victim's place among those of its level, best first: few GPUs, little work lost, then by team, late start."""
+
+    gpus: int
+    minus_saved_at: int
+    team: TeamId
+    minus_granted_at: int
+    job_id: JobId
+    number: int
+
+    @property
+    def key(self) -> AttemptKey:
+        return (self.job_id, self.number)
+
+
+class Item(NamedTuple):
+    """What one attempt holds on one node."""
+
+    level: int
+    rank: Rank
+    mask: int
+
+
+class Entry(NamedTuple):
+    """An attempt as a victim. `class_rank`: of its job."""
+
+    level: int
+    class_rank: int
+    rank: Rank
+    nodes: tuple[NodeIndex, ...]
+
+
+class Place:
+    """What a node could give. `base`: its GPUs that are free or about to be; `counts`: with each view's victims."""
+
+    __slots__ = ("awaited", "bit", "block", "counts", "free", "ground", "index", "items", "memory_gb", "rack")
+
+    def __init__(self, ground: "Ground", node: Node) -> None:
+        self.ground = ground
+        self.index = node.index
+        self.bit = 1 << node.index
+        self.block = node.block
+        self.rack = (node.block, node.rack)
+        self.memory_gb = node.gpu_memory_gb
+        self.free = 0
+        self.awaited = 0
+        self.items: tuple[Item, ...] = ()
+        self.counts: tuple[int, ...] = ()
+
+    @property
+    def base(self) -> int:
+        return self.free | self.awaited
+
+
+GroundKey = tuple[GpuType, int]
+"""(type, GPUs of a node)."""
+
+
+class Ground:
+    """Nodes of one type and size. `views[v][count]`: bitset of those that could give so many GPUs in view v.
+    `ranked[level, size]`: (rank, node) of the attempts that hold `size` GPUs of a node, best first."""
+
+    def __init__(self, key: GroundKey) -> None:
+        self.key = key
+        self.node_gpus = key[1]
+        self.all = 0
+        self.views = [[0] * (self.node_gpus + 1) for _ in VIEWS]
+        self.blocks: dict[BlockId, int] = {}
+        self.racks: dict[tuple[BlockId, str], int] = {}
+        self.memory: dict[int, int] = {}
+        self.ranked: dict[tuple[int, int], list[tuple[Rank, NodeIndex]]] = {}
+
+    def enter(self, place: Place) -> None:
+        """A node came in."""
+        bit = place.bit
+        self.all |= bit
+        self.blocks[place.block] = self.blocks.get(place.block, 0) | bit
+        self.racks[place.rack] = self.racks.get(place.rack, 0) | bit
+        self.memory[place.memory_gb] = self.memory.get(place.memory_gb, 0) | bit
+        for view, count in enumerate(place.counts):
+            self.views[view][count] |= bit
+
+    def leave(self, place: Place) -> None:
+        """A node takes no work any more, or is another."""
+        bit = place.bit
+        self.all ^= bit
+        self.blocks[place.block] ^= bit
+        self.racks[place.rack] ^= bit
+        self.memory[place.memory_gb] ^= bit
+        for view, count in enumerate(place.counts):
+            self.views[view][count] ^= bit
+
+    def with_memory(self, memory_gb_min: int) -> int:
+        """Bitset of the nodes that have so much."""
+        bits = 0
+        for memory_gb, nodes in self.memory.items():
+            if memory_gb >= memory_gb_min:
+                bits |= nodes
+        return bits
+
+    def at_least(self, view: int, count: int) -> int:
+        """Bitset of the nodes that could give `count` GPUs or more."""
+        bits = 0
+        for nodes in self.views[view][max(0, count) :]:
+            bits |= nodes
+        return bits

@@ -1,0 +1,159 @@
+"""Room for a job of less than a node's worth on one node: one victim where one is enough, else as few as it takes."""
+
+from bisect import bisect_left, bisect_right
+from itertools import combinations
+
+from events.ids import NodeIndex, TeamId
+from scheduler.planning.capacity import indexes_of
+from scheduler.planning.preempt_ask import Ask, Found, Step
+from scheduler.planning.preempt_ground import VIEWS, Item, Rank
+
+NODES_TRIED_MAX = 64
+"""Nodes on which sets of several victims are looked for, of those that need the fewest GPUs freed."""
+SETS_MAX = 500
+"""Sets of equal size that are compared on one node."""
+
+
+def on_one_node(ask: Ask, number: int, step: Step) -> Found | None:
+    """The cheapest victims on one node that hold the whole job; None where there are none in this step."""
+    need = ask.spec.gpus
+    nodes = ask.nodes_with(step, need)
+    if not nodes:
+        return None
+    for count in range(need, ask.ground.node_gpus + 1):
+        if idle := nodes & ask.ground.views[0][count]:
+            return ask.found(number, indexes_of(idle)[:1], ())
+    one = _one_victim(ask, number, step, nodes)
+    if one is not None and not one.cost.wasteful:
+        return one
+    several = _several(ask, number, step, nodes)
+    if one is None or several is None:
+        return several or one
+    return min(one, several, key=lambda found: found.key)
+
+
+# One victim
+
+
+def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
+    """The best single victim: the first of its level and size that lies where it is enough."""
+    need, ground = ask.spec.gpus, ask.ground
+    best: tuple[Rank, NodeIndex] | None = None
+    for level in sorted({*VIEWS[step.view], *step.own}):
+        for size in range(1, ground.node_gpus + 1):
+            ranked = ground.ranked.get((level, size))
+            if not ranked:
+                continue
+            there = nodes & ground.at_least(0, need - size)
+            found = _first(ask, step, ranked, there) if there else None
+            if found is not None and (best is None or _order(ask, found) < _order(ask, best)):
+                best = found
+    return None if best is None else ask.found(number, [best[1]], (best[0],))
+
+
+def _order(ask: Ask, found: tuple[Rank, NodeIndex]) -> tuple[object, ...]:
+    rank = found[0]
+    return (
+        *ask.cost((rank,)),
+        -ask.index.over_share(rank.team, ask.spec.gpu_type),
+        rank.minus_granted_at,
+        rank.job_id,
+    )
+
+
+def _first(ask: Ask, step: Step, ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, NodeIndex] | None:
+    """The first that lies on one of the nodes. Of those that cost the same, of the team furthest over its share."""
+    begin = 0
+    while begin < len(ranked):
+        same = ranked[begin][0][:2]
+        end = bisect_right(ranked, (same[0], same[1], "\U0010ffff"), begin, key=lambda pair: pair[0][:3])
+        found = _of_run(ask, step, ranked, begin, end, there)
+        if found is not None:
+            return found
+        begin = end
+    return None
+
+
+def _of_run(
+    ask: Ask, step: Step, ranked: list[tuple[Rank, NodeIndex]], begin: int, end: int, there: int
+) -> tuple[Rank, NodeIndex] | None:
+    if end - begin == 1:
+        return _of_team(ask, step, ranked, begin, end, there)
+    runs: list[tuple[int, TeamId, int, int]] = []
+    while begin < end:
+        team = ranked[begin][0].team
+        following = bisect_left(ranked, team + "\0", begin, end, key=lambda pair: pair[0].team)
+        runs.append((-ask.index.over_share(team, ask.spec.gpu_type), team, begin, following))
+        begin = following
+    for _, _, first, last in sorted(runs):
+        found = _of_team(ask, step, ranked, first, last, there)
+        if found is not None:
+            return found
+    return None
+
+
+def _of_team(
+    ask: Ask, step: Step, ranked: list[tuple[Rank, NodeIndex]], begin: int, end: int, there: int
+) -> tuple[Rank, NodeIndex] | None:
+    rank = ranked[begin][0]
+    if not ask.may(step, ask.index.entries[rank.key].level, rank.team):
+        return None
+    for place in range(begin, end):
+        if there >> ranked[place][1] & 1:
+            return ranked[place]
+    return None
+
+
+# Several victims
+
+
+def _several(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
+    """The best set on one of the nodes that need the fewest GPUs freed."""
+    best: Found | None = None
+    for index in _least_short(ask, nodes):
+        place = ask.index.places[index]
+        need = ask.spec.gpus - place.counts[0]
+        victims = _fewest(ask, ask.items(step, place), need)
+        found = ask.found(number, [index], victims)
+        if best is None or found.key < best.key:
+            best = found
+    return best
+
+
+def _least_short(ask: Ask, nodes: int) -> list[NodeIndex]:
+    found: list[NodeIndex] = []
+    for count in range(ask.ground.node_gpus, -1, -1):
+        found += indexes_of(nodes & ask.ground.views[0][count])
+        if len(found) >= NODES_TRIED_MAX:
+            break
+    return found[:NODES_TRIED_MAX]
+
+
+def _fewest(ask: Ask, items: list[Item], need: int) -> list[Rank]:
+    """Of the sets that free enough the one that costs least; all of them together do."""
+    best = None
+    least = _least_number(items, need)
+    for number in range(least, len(items) + 1):
+        for tried, chosen in enumerate(combinations(sorted(items, key=lambda item: item.rank), number)):
+            if tried >= SETS_MAX:
+                break
+            if sum(item.mask.bit_count() for item in chosen) >= need:
+                ranks = [item.rank for item in chosen]
+                key = (ask.cost(ranks), ranks)
+                best = key if best is None or key < best else best
+        if best is not None and not best[0].wasteful:
+            break
+    return best[1] if best is not None else _largest(items, least)
+
+
+def _least_number(items: list[Item], need: int) -> int:
+    total = 0
+    for number, size in enumerate(sorted((item.mask.bit_count() for item in items), reverse=True), 1):
+        total += size
+        if total >= need:
+            return number
+    raise AssertionError("they do not free enough")
+
+
+def _largest(items: list[Item], number: int) -> list[Rank]:
+    return [item.rank for item in sorted(items, key=lambda item: (-item.mask.bit_count(), item.rank))[:number]]

@@ -1,0 +1,312 @@
+"""Who could make room, and where: running attempts by node, ranked as victims (R-40, R-42, R-43). An index.
+
+Kept in step by accepted commits: `feed` only notes what changed, `refresh` reckons it in when somebody asks. Within a
+cycle room is made for trial (`stop`, `pledge`), and all is put back (`undo`).
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from commands.displace import saved_at, shielded_until, untouchable
+from commands.entities import Attempt, AttemptKey, Job, Node
+from commands.state import Change, State
+from events.ids import GpuType, Instant, NodeIndex, TeamId
+from events.job import CLASS_RANK, PriorityClass
+from scheduler.planning.capacity import schedulable
+from scheduler.planning.preempt_ground import (
+    AWAITED,
+    BORROWED,
+    COVERED,
+    LEVELS,
+    NEVER,
+    SHIELDED,
+    Entry,
+    Ground,
+    GroundKey,
+    Item,
+    Place,
+    Rank,
+)
+from scheduler.planning.quota import ShareKey, Shares
+
+
+class VictimIndex:
+    """The index over the fleet. `version` rises with every change that could make room where there was none."""
+
+    def __init__(self, state: State, shares: Shares) -> None:
+        self._state = state
+        self._shares = shares
+        self.grounds: dict[GroundKey, Ground] = {}
+        self.places: dict[NodeIndex, Place] = {}
+        self.entries: dict[AttemptKey, Entry] = {}
+        self.held_by: dict[tuple[TeamId, int], int] = {}
+        """(team, level) -> bitset of the nodes on which it has leases of that level."""
+        self.version = 0
+        self.failed: dict[object, Instant] = {}
+        """Searches that found nothing -> until when that holds, if nothing changes. Only saves work."""
+        self._borrowed: dict[ShareKey, frozenset[AttemptKey]] = {}
+        self._later: list[tuple[Instant, AttemptKey]] = []
+        self._dirty_attempts: set[AttemptKey] = set(state.attempts.rows)
+        self._dirty_nodes: set[NodeIndex] = set(state.nodes.rows)
+        self._dirty_teams: set[ShareKey] = {(row.team, row.gpu_type) for row in state.attempts.rows.values()}
+        self._stopped: dict[AttemptKey, int] = {}
+        self._stopped_gpus: dict[ShareKey, int] = {}
+        self._pledged: dict[NodeIndex, int] = {}
+        self._taken: dict[NodeIndex, int] = {}
+        self._trial: list[tuple[AttemptKey | None, NodeIndex, int]] = []
+
+    # Following the state
+
+    def feed(self, changes: Iterable[Change]) -> None:
+        """Note the changes of an accepted commit."""
+        assert not self._trial, "a plan is on trial"
+        assert not self._taken, "a plan is on trial"
+        for change in changes:
+            old, new = change.old, change.new
+            match change.table:
+                case "attempts":
+                    self._dirty_attempts.add(change.key)
+                    row = new if new is not None else old
+                    if old is None or new is None or old.charged != new.charged:
+                        self._dirty_teams.add((row.team, row.gpu_type))
+                case "nodes":
+                    if old is None or new is None or _room_of(old) != _room_of(new):
+                        self._dirty_nodes.add(change.key)
+                case "jobs":
+                    row = new if new is not None else old
+                    self._dirty_attempts.update((row.id, number) for number in row.open_attempts)
+                    if old is not None and new is not None and old.priority_class != new.priority_class:
+                        self._dirty_teams.add((row.spec.team, row.spec.gpu_type))
+                case "pledges" | "quotas":
+                    row = new if new is not None else old
+                    self._dirty_teams.add((row.team, row.gpu_type))
+                case "policies":
+                    self._dirty_attempts.update(self._state.attempts.rows)
+                    self.failed.clear()
+                case "meta" if old.epoch != new.epoch:
+                    self._dirty_nodes.update(self._state.nodes.rows)
+
+    def refresh(self, now: Instant) -> None:
+        """Reckon in what changed, and what the time has changed."""
+        while self._later and self._later[0][0] <= now:
+            self._dirty_attempts.add(heappop(self._later)[1])
+        for key in self._dirty_teams:
+            borrowed = self._shares.borrowed(key)
+            self._dirty_attempts |= borrowed ^ self._borrowed.get(key, frozenset())
+            self._borrowed[key] = borrowed
+        self._dirty_teams.clear()
+        if not self._dirty_attempts and not self._dirty_nodes:
+            return
+        self.version += 1
+        self.failed.clear()
+        for attempt_key in self._dirty_attempts:
+            self._enter(attempt_key, now)
+        self._dirty_attempts.clear()
+        for index in self._dirty_nodes:
+            self._place(index)
+        self._dirty_nodes.clear()
+
+    def next_change_at(self) -> Instant:
+        """Up to when time alone changes nothing here."""
+        return self._later[0][0] if self._later else Instant(1 << 62)
+
+    def _enter(self, key: AttemptKey, now: Instant) -> None:
+        attempt = self._state.attempts.get(key)
+        old = self.entries.pop(key, None)
+        if old is not None:
+            self._dirty_nodes.update(old.nodes)
+        if attempt is None:
+            return
+        job = self._state.jobs[attempt.job_id]
+        level, until = self._level(job, attempt, now)
+        if until is not None:
+            heappush(self._later, (until, key))
+            if len(self._later) > 4 * len(self.entries) + 1_000:
+                self._later = sorted({entry for entry in self._later if entry[1] in self._state.attempts})
+        rank = Rank(
+            attempt.charged, -saved_at(job, attempt), attempt.team, -attempt.granted_at, attempt.job_id, attempt.number
+        )
+        nodes = tuple(dict.fromkeys(index for index, _ in attempt.ranks))
+        entry = self.entries[key] = Entry(level, CLASS_RANK[job.priority_class], rank, nodes)
+        if entry != old:
+            self._dirty_nodes.update(nodes)
+
+    def _level(self, job: Job, attempt: Attempt, now: Instant) -> tuple[int, Instant | None]:
+        """Its level, and when time alone changes it."""
+        policy = self._state.policy
+        margin_ms = policy.pledge_margin_s * 1000
+        if attempt.key in self._stopped:
+            return AWAITED, None
+        if attempt.ending_at is not None:
+            given_up = Instant(attempt.ending_at + attempt.grace_s * 1000 + margin_ms)
+            return (AWAITED, given_up) if now < given_up else (NEVER, None)
+        due = None if attempt.limit_at is None else Instant(attempt.limit_at - policy.await_ends_s * 1000)
+        if due is not None and now >= due:
+            given_up = Instant(due + policy.await_ends_s * 1000 + margin_ms)
+            return (AWAITED, given_up) if now < given_up else (NEVER, None)
+        if untouchable(job) or len(job.open_attempts) > 1:
+            return NEVER, due
+        borrowed = attempt.key in self._borrowed.get((attempt.team, attempt.gpu_type), ())
+        shielded = shielded_until(policy, now, job, attempt)
+        if shielded > now:
+            until = shielded if due is None else min(shielded, due)
+            return (SHIELDED if borrowed else NEVER), until
+        class_level = CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[job.priority_class]
+        return (BORROWED if borrowed else COVERED) + class_level, due
+
+    # Nodes
+
+    def _place(self, index: NodeIndex) -> None:
+        """Reckon a node anew; only what differs is moved."""
+        node = self._state.nodes[index]
+        old = self.places.pop(index, None)
+        if not schedulable(node, self._state.meta.epoch):
+            if old is not None:
+                self._leave(old)
+            return
+        key = (node.gpu_type, len(node.gpus))
+        ground = self.grounds.get(key)
+        if ground is None:
+            ground = self.grounds[key] = Ground(key)
+        place = self.places[index] = Place(ground, node)
+        self._fill(place, node)
+        if old is not None and (old.ground, old.rack, old.memory_gb) != (ground, place.rack, place.memory_gb):
+            self._leave(old)
+            old = None
+        if old is None:
+            ground.enter(place)
+            self._move_items(place, (), place.items)
+            return
+        if old.counts != place.counts:
+            for nodes, before, after in zip(ground.views, old.counts, place.counts, strict=True):
+                if before != after:
+                    nodes[before] ^= place.bit
+                    nodes[after] |= place.bit
+        if old.items != place.items:
+            self._move_items(place, old.items, place.items)
+
+    def _leave(self, place: Place) -> None:
+        place.ground.leave(place)
+        self._move_items(place, place.items, ())
+
+    def _move_items(self, place: Place, old: tuple[Item, ...], new: tuple[Item, ...]) -> None:
+        ranked_by = place.ground.ranked
+        for item in old:
+            if item not in new:
+                ranked = ranked_by[item.level, item.mask.bit_count()]
+                del ranked[bisect_left(ranked, (item.rank, place.index))]
+                self.held_by[item.rank.team, item.level] &= ~place.bit
+        for item in new:
+            if item not in old:
+                insort(ranked_by.setdefault((item.level, item.mask.bit_count()), []), (item.rank, place.index))
+            held = (item.rank.team, item.level)
+            self.held_by[held] = self.held_by.get(held, 0) | place.bit
+
+    def _fill(self, place: Place, node: Node) -> None:
+        """Reckon what the node could give."""
+        dark = node.broken | node.pledged | self._pledged.get(node.index, 0)
+        place.free = node.free & ~self._pledged.get(node.index, 0) & ~self._taken.get(node.index, 0)
+        masks: dict[AttemptKey, int] = {}
+        attempts = self._state.attempts
+        for job_id, number, rank in node.leases:
+            key = (job_id, number)
+            masks[key] = masks.get(key, 0) | attempts[key].ranks[rank][1]
+        sums = [0] * LEVELS
+        items: list[Item] = []
+        for key, mask in masks.items():
+            entry = self.entries[key]
+            mask &= ~dark
+            if entry.level == AWAITED:
+                place.awaited |= mask
+            elif entry.level < LEVELS and mask:
+                items.append(Item(entry.level, entry.rank, mask))
+                sums[entry.level] += mask.bit_count()
+        place.items = tuple(items)
+        view0 = place.base.bit_count()
+        view1 = view0 + sums[0]
+        view2 = view1 + sums[1]
+        view3 = view2 + sums[2]
+        view4 = view3 + sums[3]
+        view5 = view4 + sums[4]
+        shielded = sums[SHIELDED]
+        place.counts = (view0, view1, view2, view3, view4, view5, view3 + shielded, view4 + shielded, view5 + shielded)
+
+    # For trial
+
+    def stop(self, key: AttemptKey) -> None:
+        """An attempt is to be stopped: its GPUs are about to come free."""
+        entry = self.entries[key]
+        attempt = self._state.attempts[key]
+        share = (attempt.team, attempt.gpu_type)
+        self._stopped[key] = attempt.charged
+        self._stopped_gpus[share] = self._stopped_gpus.get(share, 0) + attempt.charged
+        self._trial.append((key, NodeIndex(0), 0))
+        self.entries[key] = entry._replace(level=AWAITED)
+        self._dirty_nodes.update(entry.nodes)
+
+    def pledge(self, index: NodeIndex, mask: int) -> None:
+        """GPUs are pledged: they are nobody else's any more."""
+        self._pledged[index] = self._pledged.get(index, 0) | mask
+        self._trial.append((None, index, mask))
+        self._dirty_nodes.add(index)
+
+    def settle(self) -> None:
+        """Reckon in what was stopped and pledged for trial."""
+        for index in self._dirty_nodes:
+            self._place(index)
+        self._dirty_nodes.clear()
+
+    def taken(self, index: NodeIndex, free: int) -> bool:
+        """Is less free on the node than is known here, because the cycle has taken it? Then that is reckoned in."""
+        place = self.places[index]
+        gone = place.free & ~free
+        if gone:
+            self._taken[index] = self._taken.get(index, 0) | gone
+            self._place(index)
+        return bool(gone)
+
+    def mark(self) -> int:
+        """A place in the trial to come back to."""
+        return len(self._trial)
+
+    def undo(self, mark: int = 0) -> None:
+        """Put back what was stopped and pledged since `mark`; from the start, also what the cycle had taken."""
+        while len(self._trial) > mark:
+            key, index, mask = self._trial.pop()
+            if key is None:
+                self._pledged[index] &= ~mask
+                self._dirty_nodes.add(index)
+            else:
+                attempt = self._state.attempts[key]
+                self._stopped_gpus[attempt.team, attempt.gpu_type] -= self._stopped.pop(key)
+                self._dirty_attempts.add(key)
+        if not mark:
+            self._dirty_nodes.update(self._taken)
+            self._taken.clear()
+            self._pledged.clear()
+
+    # Questions
+
+    def over_share(self, team: TeamId, gpu_type: GpuType) -> int:
+        """How far a team's use is over its guarantee, in thousandths of it; what is being stopped counts no more."""
+        key = (team, gpu_type)
+        quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
+        guaranteed = quota.guaranteed if quota is not None else 0
+        use = (usage.charged if usage is not None else 0) - self._stopped_gpus.get(key, 0)
+        return (use - guaranteed) * 1000 // max(1, guaranteed)
+
+
+def _room_of(node: Node) -> tuple[object, ...]:
+    """What of a node matters here."""
+    return (
+        node.used,
+        node.broken,
+        node.pledged,
+        node.state,
+        node.drained,
+        node.confirmed,
+        node.leases,
+        node.generation,
+        node.block,
+    )
