@@ -21,6 +21,8 @@ from events.leadership import (
     LogRestored,
 )
 from events.node import NodeWiped
+from events.preemption import PreemptionEnded, PreemptionOrdered
+from events.reservation import BlocksFreed, BlocksMoved, BlocksReserved
 from events.task import ReportDropped, ZombieReclaimed
 from projections.fold import cluster, gangs, jobs, nodes, timeline
 from projections.fold.moment import Moment, Rule
@@ -31,6 +33,9 @@ RULES: dict[type[Any], Rule] = {**jobs.RULES, **gangs.RULES, **nodes.RULES, **cl
 
 ROWS_UNCHANGED: frozenset[type[Any]] = frozenset(
     {
+        BlocksFreed,
+        BlocksMoved,
+        BlocksReserved,
         CheckpointRefused,
         CommandDone,
         CommandRefused,
@@ -39,6 +44,8 @@ ROWS_UNCHANGED: frozenset[type[Any]] = frozenset(
         InputRefused,
         LogRestored,
         NodeWiped,  # what it frees, LeaseReleased says
+        PreemptionEnded,
+        PreemptionOrdered,  # what becomes of the victims, GangEnding says
         ReportDropped,
         ZombieReclaimed,
     }
