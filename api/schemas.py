@@ -154,11 +154,18 @@ class ReasonIn(Strict):
     reason: Reason
 
 
-class QuotaLineIn(Strict):
-    """GPUs of a type that a team is guaranteed, and may borrow beyond."""
+Gpus = Annotated[int, Field(ge=0, le=GPUS_MAX)]
+Percent = Annotated[int, Field(ge=0, le=100)]
 
-    guaranteed: Annotated[int, Field(ge=0, le=GPUS_MAX)]
-    borrow_limit: Annotated[int, Field(ge=0, le=GPUS_MAX)]
+
+class QuotaLineIn(Strict):
+    """What a team is guaranteed of a type, and may borrow beyond: each in GPUs, or in percent of the registered GPUs
+    outside pools, resolved when it is set."""
+
+    guaranteed: Gpus | None = None
+    borrow_limit: Gpus | None = None
+    guaranteed_percent: Percent | None = None
+    borrow_limit_percent: Percent | None = None
 
 
 class QuotaIn(BaseModel):

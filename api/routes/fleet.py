@@ -1,5 +1,6 @@
 """Quotas, queue, cluster and policy."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import orjson
@@ -11,7 +12,7 @@ from api.body import documented, read_object
 from api.problems import FieldError
 from api.reply import reply
 from api.routes.jobs import Cursor, Limit
-from api.schemas import NAME_PATTERN, PolicyIn, QuotaIn
+from api.schemas import NAME_PATTERN, PolicyIn, QuotaIn, QuotaLineIn
 from api.services import Admin, Fresh, Key, Parts, Person
 from api.texts import form_fault, prose_fault
 from api.validation import field_error, field_name, invalid, read_model
@@ -36,6 +37,7 @@ async def set_quota(request: Request, parts: Parts, caller: Admin, key: Key, tea
     wire = read_model(QuotaIn, await read_object(request))
     lines = wire.__pydantic_extra__
     faults = [fault for name in lines if (fault := form_fault(field_name(name), name, NAME_PATTERN))]
+    faults += [fault for name, line in sorted(lines.items()) for fault in _quota_faults(name, line)]
     faults += [fault] if (fault := prose_fault("reason", wire.reason)) else []
     if not lines and wire.classes is None:
         faults.append(FieldError("", None, "at least one GPU type", "names no GPU type and no classes"))
@@ -45,15 +47,31 @@ async def set_quota(request: Request, parts: Parts, caller: Admin, key: Key, tea
         raise invalid(faults)
     command = SetQuota(
         team=TeamId(team),
-        lines=tuple(
-            QuotaLine(gpu_type=GpuType(name), guaranteed=line.guaranteed, borrow_limit=line.borrow_limit)
-            for name, line in sorted(lines.items())
-        ),
+        lines=tuple(_quota_line(name, line) for name, line in sorted(lines.items())),
         classes=tuple(wire.classes) if wire.classes is not None else None,
         reason=wire.reason,
     )
     outcome = await parts.commands.ask(caller, key, command)
     return reply({"team": team, **outcome.told()}, 202)
+
+
+def _quota_faults(name: str, line: QuotaLineIn) -> Iterator[FieldError]:
+    """Each figure has to be given once: as a number of GPUs, or in percent."""
+    for figure in ("guaranteed", "borrow_limit"):
+        given = [getattr(line, figure), getattr(line, f"{figure}_percent")]
+        if given.count(None) != 1:
+            message = "is required, in GPUs or in percent" if given.count(None) else "is given twice"
+            yield FieldError(f"{field_name(name)}.{figure}", None, "GPUs or percent", message)
+
+
+def _quota_line(name: str, line: QuotaLineIn) -> QuotaLine:
+    return QuotaLine(
+        gpu_type=GpuType(name),
+        guaranteed=line.guaranteed or 0,
+        borrow_limit=line.borrow_limit or 0,
+        guaranteed_percent=line.guaranteed_percent,
+        borrow_limit_percent=line.borrow_limit_percent,
+    )
 
 
 @router.get("/v1/queue", dependencies=[Fresh])
