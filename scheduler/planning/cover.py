@@ -4,6 +4,7 @@ Groups add up, so a greedy choice is exact for their number: the largest first. 
 fewest racks is a knapsack, which `fewest_racks` solves within a budget of steps.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import ge
@@ -47,8 +48,48 @@ def fewest_racks(
     """(block, how many of its largest racks): at most `most` blocks and fewer than `below` racks in all that hold
     `wanted`, and as few racks as can be; None where there are none. `blocks[b]`: rooms of its racks, largest first.
 
-    Dynamic programming over (blocks, racks) -> most room, on the blocks that can matter. Raises StepsSpent.
+    First by prices for a rack (Lagrange), which give a choice, and a bound that mostly proves it the best; else by
+    dynamic programming over (blocks, racks) -> most room. Raises StepsSpent.
     """
+    priced, least = _priced(blocks, wanted, most)
+    if priced is not None and len(priced) < below:
+        below = len(priced)
+    else:
+        priced = None
+    better = _searched(blocks, wanted, most, below, steps_max) if least < below else None
+    if better is not None or priced is None:
+        return better
+    counts: dict[int, int] = {}
+    for _, block in priced:
+        counts[block] = counts.get(block, 0) + 1
+    return sorted(counts.items())
+
+
+def _priced(blocks: Sequence[Sequence[int]], wanted: int, most: int) -> tuple[list[tuple[int, int]] | None, int]:
+    """A choice of racks as (room, block), None where no price gives one; and how many racks it takes at least.
+
+    At a price for each rack the best blocks are those with the most room over price. What they have over the price,
+    and the price times the number of racks, bounds the room of any choice of so many racks in so many blocks.
+    """
+    best: list[tuple[int, int]] | None = None
+    least = 0
+    for price in range(2 * max(racks[0] for racks in blocks) + 1):  # in halves
+        worth = [sum(2 * room - price for room in racks if 2 * room > price) for racks in blocks]
+        chosen = sorted(range(len(blocks)), key=lambda block: -worth[block])[:most]
+        if price:
+            least = max(least, -(-(2 * wanted - sum(worth[block] for block in chosen)) // price))
+        racks = sorted(((room, block) for block in chosen for room in blocks[block]), key=lambda rack: -rack[0])
+        sums = list(accumulate(room for room, _ in racks))
+        if sums[-1] >= wanted:
+            used = racks[: bisect_left(sums, wanted) + 1]
+            if best is None or len(used) < len(best):
+                best = used
+    return best, least
+
+
+def _searched(
+    blocks: Sequence[Sequence[int]], wanted: int, most: int, below: int, steps_max: int
+) -> list[tuple[int, int]] | None:
     sums = _that_matter([list(accumulate(racks)) for racks in blocks], wanted, most, steps_max)
     limit = below - 1
     steps = len(sums) * most * limit * max((len(rooms) for _, rooms in sums), default=0)

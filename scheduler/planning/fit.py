@@ -24,8 +24,8 @@ from scheduler.planning.seats import Ask, Chunk, seats
 
 __all__ = ["STEPS_MAX", "Found", "Ranks", "find", "find_many", "find_with_fallback"]
 
-STEPS_MAX = 40_000
-"""Steps of the search for the fewest racks, some 0.1 us each; first fit takes over where it would need more (R-35).
+STEPS_MAX = 150_000
+"""Steps of the search for the fewest racks, some 20 ns each; first fit takes over where it would need more (R-35).
 0: always."""
 _SPREADS = {None: (), Span.NODE: (Span.NODE,), Span.RACK: (Span.RACK, Span.NODE), Span.BLOCK: tuple(Span)[::-1]}
 _ANYWHERE = Topology()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commands.entities import Node, NodeState
 from commands.plan import Ranks
-from commands.shape import charged_gpus
+from commands.shape import ANYWHERE, charged_gpus, type_facts
 from commands.state import State
 from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
@@ -136,6 +136,17 @@ def test_the_index_in_step_is_the_index_built_anew(data: st.DataObject) -> None:
         find(state, capacity, data.draw(SPECS))
         capacity.undo()
         assert capacity.picture() == fresh.picture()
+
+
+@settings(max_examples=400, deadline=None)
+@given(fleets(), SPECS)
+def test_what_is_admitted_fits_on_the_empty_fleet(state: State, spec: JobSpec) -> None:
+    """Admission refuses exactly what could not run even if everything was free and in service (R-11)."""
+    for index in sorted(state.nodes):
+        changed(state, index, used=0, broken=0, pledged=0, drained=None, state=NodeState.UP, confirmed=0)
+    facts = type_facts(state, spec, spec.gpu_memory_gb_min)
+    admitted = facts is not None and bool(facts.holding(spec, spec.topology if spec.topology.strict else ANYWHERE))
+    assert admitted == (find(state, Capacity.of(state), spec) is not None)
 
 
 BACK_IN_USE: list[dict[str, Any]] = [

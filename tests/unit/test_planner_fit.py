@@ -292,24 +292,23 @@ def test_another_number_of_replicas_is_asked_for() -> None:
 
 def test_first_fit_takes_over_and_says_so() -> None:
     """Where the search would take too many steps a plain first fit finds a place, within the hint (R-35)."""
-    picture = "a r ........\na s ........\na t ........\nb r ........ ........\nc r ........ ........"
+    picture = "a r . .\na s . .\na t . .\nb r . . .\nb s . . .\nc r . . . ."
     state = fleet(picture)
-    searched = find_with_fallback(state, Capacity.of(state), job(4, 8))
+    searched = find_with_fallback(state, Capacity.of(state), job(11, 1))
     assert searched is not None
     assert not searched.fallback
-    plain = find_with_fallback(state, Capacity.of(state), job(4, 8), steps_max=10)
+    plain = find_with_fallback(state, Capacity.of(state), job(11, 1), steps_max=10)
     assert plain is not None
     assert plain.fallback
-    assert drawn(state, plain.ranks) == same(
-        "a r 00000000\na s 11111111\na t 22222222\nb r 33333333 ........\nc r ........ ........"
-    )
-    assert find_with_fallback(state, Capacity.of(state), job(4, 8, hint=pack(Span.BLOCK)), steps_max=0) is None
+    assert drawn(state, plain.ranks) == same("a r 0 1\na s 2 3\na t 4 5\nb r 6 7 8\nb s 9 a .\nc r . . . .")
+    one_block = job(11, 1, hint=pack(Span.BLOCK))
+    assert find_with_fallback(state, Capacity.of(state), one_block, steps_max=0) is None
 
 
 def test_a_search_says_when_it_is_out_of_steps() -> None:
     """Before it has taken them."""
     with pytest.raises(StepsSpent):
-        fewest_racks([[1, 1, 1], [2, 2], [2, 2]], 4, 2, 4, 10)
+        fewest_racks([[2, 2, 2], [3, 3], [4]], 11, 2, 5, 10)
 
 
 def test_a_trial_leaves_no_trace() -> None:
