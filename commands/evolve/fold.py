@@ -1,11 +1,11 @@
 """Fold commits and terms into state: dispatch by event type, and what a commit itself says (its place, its input)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from commands.entities import KeyUse
 from commands.evolve import cluster, following, gangs, holdings, jobs, nodes
+from commands.rows import replace
 from commands.state import State, pruned
 from events.envelope import Commit, Event, Input, Term
 from events.ids import Epoch, Instant

@@ -4,12 +4,12 @@ A lease holds its GPUs from GangAllocated until TaskEnded or LeaseReleased, what
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from commands.entities import Attempt, AttemptKey, Node, NodeState, RankPhase, Usage
 from commands.evolve import fair
 from commands.evolve.jobs import checkpoint_recorded, put_job, retire, stop_waiting
+from commands.rows import replace
 from commands.state import State
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
 from events.gang import GangAllocated, GangEnding, GangReleased, GangRunning, LeaseReleased
@@ -53,7 +53,7 @@ def allocated(state: State, event: GangAllocated) -> None:
         limit_at=event.limit_at,
         charged=gpus,
         after_preemption=job.queue_reason is QueueReason.PREEMPTED,
-        advance_s=fair.advance_s(job),
+        advance_s=fair.advance_s(job, state.policy.fair_advance_s),
     )
     state.attempts.put(attempt.key, attempt)
     charge(state, attempt.team, attempt.gpu_type, gpus)

@@ -1,10 +1,10 @@
 """What reservations and pledges mean. A pledge marks its GPUs on their nodes: nothing else may take them (R-45)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from commands.entities import Pledge, Reservation
+from commands.rows import replace
 from commands.state import State
 from events.ids import GpuMask, JobId, NodeIndex
 from events.preemption import PreemptionEnded, PreemptionOrdered
