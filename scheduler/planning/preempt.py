@@ -156,7 +156,6 @@ def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, 
     for key in stopped:
         victims.stop(key)
     trial.stopping.update(stopped)
-    victims.settle()
     ranks = _lay(trial, victims, ask, found.nodes)
     awaited: set[AttemptKey] = set()
     for index, mask in _by_node(ranks).items():

@@ -1,8 +1,8 @@
 """What nodes could give, and the order in which attempts are displaced: the ground on which victims are sought.
 
 Levels are that order (R-40, R-42); a *view* is a set of levels that some job may displace, so that "which nodes could
-be emptied for it" is one look into a bitset. Which views a job has, and in which order, is in `chain_of`; that it agrees
-with commands.displace.may_displace is shown by test.
+be emptied for it" is one look into a bitset. Which views a job has, and in which order, is in `chain_of`; that it
+agrees with commands.displace.may_displace is shown by test.
 """
 
 from typing import NamedTuple
@@ -71,10 +71,10 @@ class Item(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An attempt as a victim. `class_rank`: of its job."""
+    """An attempt as a victim."""
 
     level: int
-    class_rank: int
+    gpu_type: GpuType
     rank: Rank
     nodes: tuple[NodeIndex, ...]
 
@@ -99,6 +99,25 @@ class Place:
     @property
     def base(self) -> int:
         return self.free | self.awaited
+
+    def count(self) -> tuple[int, ...]:
+        """GPUs that it could give, by view."""
+        sums = [0] * LEVELS
+        for item in self.items:
+            sums[item.level] += item.mask.bit_count()
+        view0 = self.base.bit_count()
+        view1 = view0 + sums[0]
+        view2 = view1 + sums[1]
+        view3 = view2 + sums[2]
+        view4 = view3 + sums[3]
+        view5 = view4 + sums[4]
+        shielded = sums[SHIELDED]
+        return (view0, view1, view2, view3, view4, view5, view3 + shielded, view4 + shielded, view5 + shielded)
+
+    def recount(self) -> None:
+        """It changed: count anew."""
+        before, self.counts = self.counts, self.count()
+        self.ground.move(self.bit, before, self.counts)
 
 
 GroundKey = tuple[GpuType, int]
@@ -138,6 +157,14 @@ class Ground:
         self.memory[place.memory_gb] ^= bit
         for view, count in enumerate(place.counts):
             self.views[view][count] ^= bit
+
+    def move(self, bit: int, old: tuple[int, ...], new: tuple[int, ...]) -> None:
+        """A node could give other numbers of GPUs now."""
+        if old != new:
+            for nodes, before, after in zip(self.views, old, new, strict=True):
+                if before != after:
+                    nodes[before] ^= bit
+                    nodes[after] |= bit
 
     def with_memory(self, memory_gb_min: int) -> int:
         """Bitset of the nodes that have so much."""

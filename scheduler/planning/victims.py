@@ -32,7 +32,7 @@ from scheduler.planning.quota import ShareKey, Shares
 
 
 class VictimIndex:
-    """The index over the fleet. `version` rises with every change that could make room where there was none."""
+    """The index over the fleet."""
 
     def __init__(self, state: State, shares: Shares) -> None:
         self._state = state
@@ -42,7 +42,6 @@ class VictimIndex:
         self.entries: dict[AttemptKey, Entry] = {}
         self.held_by: dict[tuple[TeamId, int], int] = {}
         """(team, level) -> bitset of the nodes on which it has leases of that level."""
-        self.version = 0
         self.failed: dict[object, Instant] = {}
         """Searches that found nothing -> until when that holds, if nothing changes. Only saves work."""
         self._borrowed: dict[ShareKey, frozenset[AttemptKey]] = {}
@@ -50,11 +49,13 @@ class VictimIndex:
         self._dirty_attempts: set[AttemptKey] = set(state.attempts.rows)
         self._dirty_nodes: set[NodeIndex] = set(state.nodes.rows)
         self._dirty_teams: set[ShareKey] = {(row.team, row.gpu_type) for row in state.attempts.rows.values()}
-        self._stopped: dict[AttemptKey, int] = {}
+        self._stopped: set[AttemptKey] = set()
         self._stopped_gpus: dict[ShareKey, int] = {}
         self._pledged: dict[NodeIndex, int] = {}
         self._taken: dict[NodeIndex, int] = {}
-        self._trial: list[tuple[AttemptKey | None, NodeIndex, int]] = []
+        self._changed: set[Place] = set()
+        self._over: dict[ShareKey, int] = {}
+        self._trial: list[tuple[AttemptKey | None, Entry | None, NodeIndex, int]] = []
 
     # Following the state
 
@@ -98,8 +99,8 @@ class VictimIndex:
         self._dirty_teams.clear()
         if not self._dirty_attempts and not self._dirty_nodes:
             return
-        self.version += 1
         self.failed.clear()
+        self._over.clear()
         for attempt_key in self._dirty_attempts:
             self._enter(attempt_key, now)
         self._dirty_attempts.clear()
@@ -128,7 +129,7 @@ class VictimIndex:
             attempt.charged, -saved_at(job, attempt), attempt.team, -attempt.granted_at, attempt.job_id, attempt.number
         )
         nodes = tuple(dict.fromkeys(index for index, _ in attempt.ranks))
-        entry = self.entries[key] = Entry(level, CLASS_RANK[job.priority_class], rank, nodes)
+        entry = self.entries[key] = Entry(level, attempt.gpu_type, rank, nodes)
         if entry != old:
             self._dirty_nodes.update(nodes)
 
@@ -178,11 +179,7 @@ class VictimIndex:
             ground.enter(place)
             self._move_items(place, (), place.items)
             return
-        if old.counts != place.counts:
-            for nodes, before, after in zip(ground.views, old.counts, place.counts, strict=True):
-                if before != after:
-                    nodes[before] ^= place.bit
-                    nodes[after] |= place.bit
+        ground.move(place.bit, old.counts, place.counts)
         if old.items != place.items:
             self._move_items(place, old.items, place.items)
 
@@ -212,7 +209,6 @@ class VictimIndex:
         for job_id, number, rank in node.leases:
             key = (job_id, number)
             masks[key] = masks.get(key, 0) | attempts[key].ranks[rank][1]
-        sums = [0] * LEVELS
         items: list[Item] = []
         for key, mask in masks.items():
             entry = self.entries[key]
@@ -221,41 +217,56 @@ class VictimIndex:
                 place.awaited |= mask
             elif entry.level < LEVELS and mask:
                 items.append(Item(entry.level, entry.rank, mask))
-                sums[entry.level] += mask.bit_count()
         place.items = tuple(items)
-        view0 = place.base.bit_count()
-        view1 = view0 + sums[0]
-        view2 = view1 + sums[1]
-        view3 = view2 + sums[2]
-        view4 = view3 + sums[3]
-        view5 = view4 + sums[4]
-        shielded = sums[SHIELDED]
-        place.counts = (view0, view1, view2, view3, view4, view5, view3 + shielded, view4 + shielded, view5 + shielded)
+        place.counts = place.count()
 
     # For trial
 
     def stop(self, key: AttemptKey) -> None:
-        """An attempt is to be stopped: its GPUs are about to come free."""
+        """An attempt is to be stopped: its GPUs are about to come free. `settle` has to follow."""
         entry = self.entries[key]
-        attempt = self._state.attempts[key]
-        share = (attempt.team, attempt.gpu_type)
-        self._stopped[key] = attempt.charged
-        self._stopped_gpus[share] = self._stopped_gpus.get(share, 0) + attempt.charged
-        self._trial.append((key, NodeIndex(0), 0))
+        self._trial.append((key, entry, NodeIndex(0), 0))
+        self._stopped.add(key)
+        self._count_stopped(entry, 1)
         self.entries[key] = entry._replace(level=AWAITED)
-        self._dirty_nodes.update(entry.nodes)
+        for index in entry.nodes:
+            place = self.places.get(index)
+            if place is not None:
+                self._free_of(place, entry)
+
+    def _free_of(self, place: Place, entry: Entry) -> None:
+        """What the attempt holds on the node is about to come free."""
+        left: list[Item] = []
+        shares_level = False
+        for item in place.items:
+            if item.rank is entry.rank:
+                place.awaited |= item.mask
+                ranked = place.ground.ranked[item.level, item.mask.bit_count()]
+                del ranked[bisect_left(ranked, (item.rank, place.index))]
+            else:
+                left.append(item)
+                shares_level = shares_level or (item.level == entry.level and item.rank.team == entry.rank.team)
+        if len(left) == len(place.items):
+            return
+        place.items = tuple(left)
+        if not shares_level:
+            self.held_by[entry.rank.team, entry.level] &= ~place.bit
+        self._changed.add(place)
 
     def pledge(self, index: NodeIndex, mask: int) -> None:
-        """GPUs are pledged: they are nobody else's any more."""
+        """GPUs, free or about to be, are pledged: they are nobody else's any more. `settle` has to follow."""
         self._pledged[index] = self._pledged.get(index, 0) | mask
-        self._trial.append((None, index, mask))
-        self._dirty_nodes.add(index)
+        self._trial.append((None, None, index, mask))
+        place = self.places[index]
+        place.free &= ~mask
+        place.awaited &= ~mask
+        self._changed.add(place)
 
     def settle(self) -> None:
-        """Reckon in what was stopped and pledged for trial."""
-        for index in self._dirty_nodes:
-            self._place(index)
-        self._dirty_nodes.clear()
+        """Count anew what the nodes could give."""
+        for place in self._changed:
+            place.recount()
+        self._changed.clear()
 
     def taken(self, index: NodeIndex, free: int) -> bool:
         """Is less free on the node than is known here, because the cycle has taken it? Then that is reckoned in."""
@@ -263,7 +274,8 @@ class VictimIndex:
         gone = place.free & ~free
         if gone:
             self._taken[index] = self._taken.get(index, 0) | gone
-            self._place(index)
+            place.free &= free
+            place.recount()
         return bool(gone)
 
     def mark(self) -> int:
@@ -273,28 +285,40 @@ class VictimIndex:
     def undo(self, mark: int = 0) -> None:
         """Put back what was stopped and pledged since `mark`; from the start, also what the cycle had taken."""
         while len(self._trial) > mark:
-            key, index, mask = self._trial.pop()
-            if key is None:
+            key, entry, index, mask = self._trial.pop()
+            if key is None or entry is None:
                 self._pledged[index] &= ~mask
                 self._dirty_nodes.add(index)
             else:
-                attempt = self._state.attempts[key]
-                self._stopped_gpus[attempt.team, attempt.gpu_type] -= self._stopped.pop(key)
-                self._dirty_attempts.add(key)
+                self._stopped.discard(key)
+                self._count_stopped(entry, -1)
+                self.entries[key] = entry
+                self._dirty_nodes.update(entry.nodes)
         if not mark:
             self._dirty_nodes.update(self._taken)
             self._taken.clear()
             self._pledged.clear()
+        self._changed.clear()
+        self._over.clear()
+
+    def _count_stopped(self, entry: Entry, sign: int) -> None:
+        share = (entry.rank.team, entry.gpu_type)
+        self._stopped_gpus[share] = self._stopped_gpus.get(share, 0) + sign * entry.rank.gpus
+        self._over.pop(share, None)
 
     # Questions
 
     def over_share(self, team: TeamId, gpu_type: GpuType) -> int:
         """How far a team's use is over its guarantee, in thousandths of it; what is being stopped counts no more."""
         key = (team, gpu_type)
+        known = self._over.get(key)
+        if known is not None:
+            return known
         quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
         guaranteed = quota.guaranteed if quota is not None else 0
         use = (usage.charged if usage is not None else 0) - self._stopped_gpus.get(key, 0)
-        return (use - guaranteed) * 1000 // max(1, guaranteed)
+        known = self._over[key] = (use - guaranteed) * 1000 // max(1, guaranteed)
+        return known
 
 
 def _room_of(node: Node) -> tuple[object, ...]:
