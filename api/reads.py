@@ -12,7 +12,6 @@ from api.feed import FeedEvent, Filter
 from api.problems import FieldError, Problem
 from api.times import format_time
 from api.views import Document
-from commands.policy import DEFAULT
 from events.chain import START, Head
 from events.ids import ClusterId, JobId, LeaseId, NodeId, TeamId, lease_id
 from events.job import CLASS_RANK, JobSpec, JobState
@@ -169,14 +168,10 @@ class Reads:
             "at": format_time(at.at) if at else None,
         }
 
-    async def policy(self) -> Document:
-        """The policy in force."""
-        listed = await queries.policies(self._pool, self._cluster, limit=1)
-        if not listed:
-            return {"version": 0, "policy": DEFAULT.model_dump(mode="json"), "changed_at": None, "actor": None}
-        row = listed[0]
-        changed = {"changed_at": format_time(row.at), "seq": row.seq, "actor": row.actor, "reason": row.reason}
-        return {"version": row.version, "policy": row.policy, **changed}
+    async def policy(self, version: int | None) -> Document | None:
+        """The policy in force, or that version of it, and all there were, newest first; None for an unknown version."""
+        rows = await queries.policies(self._pool, self._cluster, limit=1000)
+        return views.policy_view(rows, version)
 
     async def job_events(self, job_id: JobId, cursor: str | None, limit: int) -> Document:
         """What happened to a job, from the start."""

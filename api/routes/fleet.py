@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
 from api.body import documented, read_object
-from api.problems import FieldError
+from api.problems import FieldError, Problem
 from api.reply import reply
 from api.routes.jobs import Cursor, Limit
 from api.schemas import NAME_PATTERN, PolicyIn, QuotaIn, QuotaLineIn
-from api.services import Admin, Fresh, Key, Parts, Person
+from api.services import BIG, Admin, Fresh, Key, Parts, Person
 from api.texts import form_fault, prose_fault
 from api.validation import field_error, field_name, invalid, read_model
 from commands.messages import QuotaLine, SetPolicy, SetQuota
@@ -87,9 +87,13 @@ async def cluster(parts: Parts, caller: Person) -> Response:
 
 
 @router.get("/v1/policy", dependencies=[Fresh])
-async def policy(parts: Parts, caller: Person) -> Response:
-    """The policy in force; version 0 is the built-in default."""
-    return reply(await parts.reads.policy())
+async def policy(parts: Parts, caller: Person, version: Annotated[int | None, Query(ge=0, le=BIG)] = None) -> Response:
+    """The policy in force, or a version of it; who put it in force, when and why; and what each version changed.
+    Version 0 is the built-in default."""
+    found = await parts.reads.policy(version)
+    if found is None:
+        raise Problem("not_found", f"there is no version {version} of the policy")
+    return reply(found)
 
 
 @router.put("/v1/policy", status_code=202, openapi_extra=documented(PolicyIn))

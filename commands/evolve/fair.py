@@ -1,25 +1,23 @@
 """What a team has used, for its fair share (R-21): accrued as it runs, and in advance; settled at release; decaying.
 
-Integers only: GPU-seconds, a decay in whole hours by fixed point (2^-(1/168) for the half-life of 7 days), so that
+Integers only: GPU-seconds, a decay in whole hours by fixed point (2^-(1/168) for a half-life of 7 days), so that
 every process finds the same figure. What runs does not decay before it is settled.
 """
 
-from dataclasses import replace
+from functools import cache
 
 from commands.entities import Attempt, FairUse, Job
+from commands.rows import replace
 from commands.state import State
 from events.ids import Instant
 
 HOUR_S = 3_600
-HALF_LIFE_H = 168
 ONE = 1 << 32
-DECAY_PER_HOUR = 4_277_283_299
-"""2^(-1/168) x 2^32, rounded down."""
 
 
-def advance_s(job: Job) -> int:
-    """Seconds that are charged in advance for each GPU: min(max_runtime, 1 h)."""
-    return HOUR_S if job.max_runtime_s is None else min(job.max_runtime_s, HOUR_S)
+def advance_s(job: Job, most_s: int) -> int:
+    """Seconds that are charged in advance for each GPU: its run-time limit, at most `most_s`."""
+    return most_s if job.max_runtime_s is None else min(job.max_runtime_s, most_s)
 
 
 def granted(state: State, attempt: Attempt) -> None:
@@ -48,7 +46,7 @@ def _count(state: State, attempt: Attempt, gpus: int, since: Instant, settled: i
         key,
         replace(
             now,
-            settled=decayed(now.settled, hour - now.settled_hour) + settled,
+            settled=decayed(now.settled, hour - now.settled_hour, state.policy.fair_half_life_h) + settled,
             settled_hour=max(hour, now.settled_hour),
             running=now.running + gpus,
             since=now.since + gpus * (since // 1000),
@@ -57,21 +55,34 @@ def _count(state: State, attempt: Attempt, gpus: int, since: Instant, settled: i
     )
 
 
-def used_gpu_s(use: FairUse, now: Instant) -> int:
+def used_gpu_s(use: FairUse, now: Instant, half_life_h: int) -> int:
     """GPU-seconds used by `now`, those in advance included."""
     second = now // 1000
     accrued = use.running * second - use.since
-    return decayed(use.settled, second // HOUR_S - use.settled_hour) + accrued + use.advance
+    return decayed(use.settled, second // HOUR_S - use.settled_hour, half_life_h) + accrued + use.advance
 
 
-def decayed(amount: int, hours: int) -> int:
+def decayed(amount: int, hours: int, half_life_h: int) -> int:
     """An amount after so many hours, by fixed-point powers; never grows, and ends at 0."""
     if hours <= 0 or amount == 0:
         return amount
-    factor, power = ONE, DECAY_PER_HOUR
+    factor, power = ONE, _decay_per_hour(half_life_h)
     while hours:
         if hours & 1:
             factor = factor * power >> 32
         power = power * power >> 32
         hours >>= 1
     return amount * factor >> 32
+
+
+@cache
+def _decay_per_hour(half_life_h: int) -> int:
+    """2^(-1/half_life) x 2^32, rounded down: the largest x with 2 x^h <= 2^32h. In integers, so the same everywhere."""
+    low, high = 0, ONE
+    while high - low > 1:
+        middle = (low + high) // 2
+        if 2 * middle**half_life_h <= ONE**half_life_h:
+            low = middle
+        else:
+            high = middle
+    return low

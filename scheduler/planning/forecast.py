@@ -10,8 +10,6 @@ from commands.entities import Attempt, Node, NodeState
 from commands.state import Change, State
 from events.ids import BlockId, GpuType, Instant, NodeIndex
 
-HORIZON_MS = 7 * 86_400_000
-"""A job without a limit is expected to end so long after now: a stated default, never "never" (C-3)."""
 UNLIMITED = 1 << 60
 FREE = 0
 
@@ -51,7 +49,7 @@ class Forecast:
     def ends_at(self, attempt: Attempt, now: Instant) -> Instant:
         """When an attempt is expected to have ended, never before `now`."""
         end = _expected_end(attempt)
-        return Instant(now + HORIZON_MS if end == UNLIMITED else max(now, end))
+        return Instant(now + self._state.policy.unlimited_horizon_s * 1000 if end == UNLIMITED else max(now, end))
 
     def _ends(self, size: SizeKey, block: BlockId) -> list[tuple[int, NodeIndex]]:
         known = self._known.get((size, block))

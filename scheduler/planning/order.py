@@ -16,8 +16,6 @@ from events.ids import GpuType, Instant, TeamId
 ONE = 1 << 20
 NO_GUARANTEE = 1 << 60
 """A team without a guarantee sorts last in its group; among such teams, by what they used."""
-MEAN_LIFE_S = 872_552
-"""Half-life of 7 days / ln 2: steady use of the guarantee adds up to the guarantee times this."""
 HOUR_MS = 3_600_000
 NEVER = 1 << 62
 
@@ -43,6 +41,11 @@ def turn(covered: bool, class_rank: int, entry: EntryKey, share: int, now: Insta
     return (not covered, class_rank, not_front, share - waited_hours * ease_percent * ONE // 100, seq)
 
 
+def mean_life_s(half_life_h: int) -> int:
+    """Half-life / ln 2: steady use of the guarantee adds up to the guarantee times this."""
+    return half_life_h * 3600 * 1_442_695_041 // 1_000_000_000
+
+
 class FairShares:
     """Shares of teams. Kept for a minute, or until a team's use changes: the order of teams moves slowly."""
 
@@ -66,6 +69,10 @@ class FairShares:
         self._known.pop(team, None)
         self._find_types()
 
+    def forget(self) -> None:
+        """Another policy holds."""
+        self._known.clear()
+
     def share(self, team: TeamId) -> int:
         """Its share now, what this cycle granted included."""
         known = self._known.get(team)
@@ -81,15 +88,15 @@ class FairShares:
         now = Instant(self._minute * 60_000)
         shares = [0]
         for gpu_type in self._types.get(team, ()):
-            use = self._state.fair_use[team, gpu_type]
-            shares.append(self._fraction(team, gpu_type, max(0, used_gpu_s(use, now))))
+            used = used_gpu_s(self._state.fair_use[team, gpu_type], now, self._state.policy.fair_half_life_h)
+            shares.append(self._fraction(team, gpu_type, max(0, used)))
         guaranteed = any(quota.guaranteed for key, quota in self._state.quotas.rows.items() if key[0] == team)
         return max(shares) + (0 if guaranteed else NO_GUARANTEE)
 
     def _fraction(self, team: TeamId, gpu_type: GpuType, gpu_s: int) -> int:
         quota = self._state.quotas.get((team, gpu_type))
         guaranteed = quota.guaranteed if quota is not None else 0
-        return gpu_s * ONE // (max(1, guaranteed) * MEAN_LIFE_S)
+        return gpu_s * ONE // (max(1, guaranteed) * mean_life_s(self._state.policy.fair_half_life_h))
 
     def _find_types(self) -> None:
         self._types.clear()

@@ -62,6 +62,7 @@ class Planner:
             if change.table in ("fair_use", "quotas"):
                 self.fair.changed(change.key[0])
             elif change.table == "policies":
+                self.fair.forget()
                 self.failed.clear()
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
@@ -246,7 +247,7 @@ class Cycle:
         gpus = sum(mask.bit_count() for _, mask in ranks)
         key = (job.spec.team, job.spec.gpu_type)
         self._trial.shares.grant(key, gpus, gpus <= self._trial.shares.standing(key).covered_room)
-        self._planner.fair.grant(*key, gpus * advance_s(job))
+        self._planner.fair.grant(*key, gpus * advance_s(job, self._trial.policy.fair_advance_s))
         if job.elements is None:
             self._trial.started.add(job.id)
         else:

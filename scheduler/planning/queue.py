@@ -95,6 +95,8 @@ class Queue:
         for change in changes:
             if change.table == "jobs":
                 self._place(change.key, change.new)
+            elif change.table == "policies":
+                self._hour = -1
 
     def begin(self, now: Instant) -> None:
         """A cycle at `now`: let in the jobs whose backoff is over, and with each new hour put all in order anew."""

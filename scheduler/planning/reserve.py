@@ -16,7 +16,7 @@ from commands.shape import takes_whole_nodes
 from events.ids import BlockId, Instant, JobId, NodeIndex
 from events.job import CLASS_RANK, Span, Topology
 from events.reservation import FreedBecause
-from scheduler.planning.forecast import HORIZON_MS, UNLIMITED, Forecast, SizeKey
+from scheduler.planning.forecast import UNLIMITED, Forecast, SizeKey
 from scheduler.planning.queue import limit_class_s
 from scheduler.planning.trial import Trial
 
@@ -134,7 +134,8 @@ def _earliest_on(trial: Trial, forecast: Forecast, job: Job, size: SizeKey) -> t
     start = _first_time(groups, lambda time: _most(groups, time, most, each) >= wanted)
     if start is None:
         return None
-    start_at = Instant(trial.now + HORIZON_MS if start >= UNLIMITED else max(trial.now, start))
+    horizon = trial.now + trial.policy.unlimited_horizon_s * 1000
+    start_at = Instant(horizon if start >= UNLIMITED else max(trial.now, start))
     return start_at, _choose(groups, start, wanted, each)
 
 

@@ -15,8 +15,6 @@ from events.job import PriorityClass
 from scheduler.planning.capacity import schedulable
 from scheduler.planning.islands import lowest
 
-GANG_GPUS_MIN = 512
-NODES_FOR_A_SPARE = 100
 _Kind = tuple[GpuType, int]
 """(type, GPUs of a node)."""
 
@@ -50,6 +48,11 @@ class Spares:
                 self._look_at_gang(change.key, change.new)
             elif change.table == "nodes" and change.new is not None:
                 self._look_at_node(change.new)
+            elif change.table == "policies":
+                self._gangs.clear()
+                self._held = None
+                for attempt in self._state.attempts.rows.values():
+                    self._look_at_gang(attempt.key, attempt)
             elif change.table == "meta" and change.old.epoch != change.new.epoch:
                 for node in self._state.nodes.rows.values():
                     self._look_at_node(node)
@@ -84,13 +87,14 @@ class Spares:
             if self._gangs.pop(key, None) is not None:
                 self._held = None
             return
-        if key in self._gangs or sum(mask.bit_count() for _, mask in attempt.ranks) < GANG_GPUS_MIN:
+        policy = self._state.policy
+        if key in self._gangs or sum(mask.bit_count() for _, mask in attempt.ranks) < policy.spare_gang_gpus_min:
             return
         nodes = [self._state.nodes[index] for index in sorted({index for index, _ in attempt.ranks})]
         self._gangs[key] = _Gang(
             kind=(attempt.gpu_type, len(nodes[0].gpus)),
             blocks=tuple(sorted({node.block for node in nodes})),
-            spares=-(-len(nodes) // NODES_FOR_A_SPARE),
+            spares=-(-len(nodes) * policy.spare_nodes_percent // 100),
         )
         self._held = None
 
