@@ -134,12 +134,14 @@ def _less_than_a_node(ask: Ask, number: int, step: Step) -> Found | None:
 
 def _within_quota(trial: Trial, victims: VictimIndex, ask: Ask, found: Found, covered: bool) -> bool:
     """Once the victims of its own team are gone; covered, where the job starts only so (R-12, R-40)."""
-    key = (ask.spec.team, ask.spec.gpu_type)
-    standing = trial.shares.standing(key)
+    standing = trial.shares.standing((ask.spec.team, ask.spec.gpu_type))
+    must_be_covered = untouchable(ask.job) and not covered
+    if ask.gpus <= standing.room and not must_be_covered:
+        return True
     own = [rank for rank in found.victims if rank.team == ask.spec.team]
     if ask.gpus > standing.room + sum(rank.gpus for rank in own):
         return False
-    if covered or not untouchable(ask.job):
+    if not must_be_covered:
         return True
     given_up = sum(rank.gpus for rank in own if COVERED <= victims.entries[rank.key].level < SHIELDED)
     return len(own) == len(found.victims) and ask.gpus <= standing.covered_room + given_up
@@ -149,12 +151,10 @@ def _within_quota(trial: Trial, victims: VictimIndex, ask: Ask, found: Found, co
 
 
 def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, covered: bool) -> Room:
-    borrowed = any(victims.entries[rank.key].level < COVERED for rank in found.victims) or any(
-        victims.entries[rank.key].level == SHIELDED for rank in found.victims
-    )
-    stopped = tuple(sorted(rank.key for rank in found.victims))
-    for key in stopped:
-        victims.stop(key)
+    borrowed = any(_is_borrowed(victims.entries[rank.key].level) for rank in found.victims)
+    stopped = tuple(sorted([rank.key for rank in found.victims]))
+    theirs = _held_on(victims, found)
+    victims.stop(stopped)
     trial.stopping.update(stopped)
     ranks = _lay(trial, victims, ask, found.nodes)
     awaited: set[AttemptKey] = set()
@@ -162,7 +162,7 @@ def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, 
         free = mask & trial.capacity.free[index]
         if free:
             trial.capacity.take(index, free)
-        if mask != free:
+        if mask & ~free & ~theirs[index]:
             awaited.update(_holders(trial, victims, index, mask))
         victims.pledge(index, mask)
     victims.settle()
@@ -174,6 +174,22 @@ def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, 
         awaited=tuple(sorted(awaited.difference(stopped))),
         rule=PreemptionRule.RECLAIM if covered and borrowed else PreemptionRule.PRIORITY,
     )
+
+
+def _is_borrowed(level: int) -> bool:
+    return level < COVERED or level == SHIELDED
+
+
+def _held_on(victims: VictimIndex, found: Found) -> dict[NodeIndex, int]:
+    """GPUs of the victims on each node that the job will use."""
+    going = set(found.victims)
+    held: dict[NodeIndex, int] = {}
+    for index in found.nodes:
+        held[index] = 0
+        for item in victims.places[index].items:
+            if item.rank in going:
+                held[index] |= item.mask
+    return held
 
 
 def _by_node(ranks: Ranks) -> dict[NodeIndex, int]:

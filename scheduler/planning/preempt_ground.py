@@ -5,6 +5,7 @@ be emptied for it" is one look into a bitset. Which views a job has, and in whic
 agrees with commands.displace.may_displace is shown by test.
 """
 
+from bisect import bisect_left, insort
 from typing import NamedTuple
 
 from commands.entities import AttemptKey, Node
@@ -126,7 +127,7 @@ GroundKey = tuple[GpuType, int]
 
 class Ground:
     """Nodes of one type and size. `views[v][count]`: bitset of those that could give so many GPUs in view v.
-    `ranked[level, size]`: (rank, node) of the attempts that hold `size` GPUs of a node, best first."""
+    `ranked[level, size][team]`: (rank, node) of the attempts that hold `size` GPUs of a node, best first."""
 
     def __init__(self, key: GroundKey) -> None:
         self.key = key
@@ -136,7 +137,7 @@ class Ground:
         self.blocks: dict[BlockId, int] = {}
         self.racks: dict[tuple[BlockId, str], int] = {}
         self.memory: dict[int, int] = {}
-        self.ranked: dict[tuple[int, int], list[tuple[Rank, NodeIndex]]] = {}
+        self.ranked: dict[tuple[int, int], dict[TeamId, list[tuple[Rank, NodeIndex]]]] = {}
 
     def enter(self, place: Place) -> None:
         """A node came in."""
@@ -165,6 +166,19 @@ class Ground:
                 if before != after:
                     nodes[before] ^= bit
                     nodes[after] |= bit
+
+    def rank_in(self, item: Item, index: NodeIndex) -> None:
+        """An attempt holds GPUs of the node."""
+        by_team = self.ranked.setdefault((item.level, item.mask.bit_count()), {})
+        insort(by_team.setdefault(item.rank.team, []), (item.rank, index))
+
+    def rank_out(self, item: Item, index: NodeIndex) -> None:
+        """It does so no more, or otherwise."""
+        by_team = self.ranked[item.level, item.mask.bit_count()]
+        ranked = by_team[item.rank.team]
+        del ranked[bisect_left(ranked, (item.rank, index))]
+        if not ranked:
+            del by_team[item.rank.team]
 
     def with_memory(self, memory_gb_min: int) -> int:
         """Bitset of the nodes that have so much."""

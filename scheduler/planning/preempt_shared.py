@@ -1,9 +1,8 @@
 """Room for a job of less than a node's worth on one node: one victim where one is enough, else as few as it takes."""
 
-from bisect import bisect_left, bisect_right
 from itertools import combinations
 
-from events.ids import NodeIndex, TeamId
+from events.ids import NodeIndex
 from scheduler.planning.capacity import indexes_of
 from scheduler.planning.preempt_ask import Ask, Found, Step
 from scheduler.planning.preempt_ground import VIEWS, Item, Rank
@@ -41,67 +40,36 @@ def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
     best: tuple[Rank, NodeIndex] | None = None
     for level in sorted({*VIEWS[step.view], *step.own}):
         for size in range(1, ground.node_gpus + 1):
-            ranked = ground.ranked.get((level, size))
-            if not ranked:
+            by_team = ground.ranked.get((level, size))
+            there = nodes & ground.at_least(0, need - size) if by_team else 0
+            if not there or not by_team:
                 continue
-            there = nodes & ground.at_least(0, need - size)
-            found = _first(ask, step, ranked, there) if there else None
-            if found is not None and (best is None or _order(ask, found) < _order(ask, best)):
-                best = found
+            for team, ranked in by_team.items():
+                found = _first(ranked, there) if ask.may(step, level, team) else None
+                if found is not None and (best is None or _better(ask, found, best)):
+                    best = found
     return None if best is None else ask.found(number, [best[1]], (best[0],))
 
 
-def _order(ask: Ask, found: tuple[Rank, NodeIndex]) -> tuple[object, ...]:
-    rank = found[0]
-    return (
-        *ask.cost((rank,)),
-        -ask.index.over_share(rank.team, ask.spec.gpu_type),
-        rank.minus_granted_at,
-        rank.job_id,
-    )
-
-
-def _first(ask: Ask, step: Step, ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, NodeIndex] | None:
-    """The first that lies on one of the nodes. Of those that cost the same, of the team furthest over its share."""
-    begin = 0
-    while begin < len(ranked):
-        same = ranked[begin][0][:2]
-        end = bisect_right(ranked, (same[0], same[1], "\U0010ffff"), begin, key=lambda pair: pair[0][:3])
-        found = _of_run(ask, step, ranked, begin, end, there)
-        if found is not None:
-            return found
-        begin = end
-    return None
-
-
-def _of_run(
-    ask: Ask, step: Step, ranked: list[tuple[Rank, NodeIndex]], begin: int, end: int, there: int
-) -> tuple[Rank, NodeIndex] | None:
-    if end - begin == 1:
-        return _of_team(ask, step, ranked, begin, end, there)
-    runs: list[tuple[int, TeamId, int, int]] = []
-    while begin < end:
-        team = ranked[begin][0].team
-        following = bisect_left(ranked, team + "\0", begin, end, key=lambda pair: pair[0].team)
-        runs.append((-ask.index.over_share(team, ask.spec.gpu_type), team, begin, following))
-        begin = following
-    for _, _, first, last in sorted(runs):
-        found = _of_team(ask, step, ranked, first, last, there)
-        if found is not None:
+def _first(ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, NodeIndex] | None:
+    """The best that lies on one of the nodes."""
+    for found in ranked:
+        if there >> found[1] & 1:
             return found
     return None
 
 
-def _of_team(
-    ask: Ask, step: Step, ranked: list[tuple[Rank, NodeIndex]], begin: int, end: int, there: int
-) -> tuple[Rank, NodeIndex] | None:
-    rank = ranked[begin][0]
-    if not ask.may(step, ask.index.entries[rank.key].level, rank.team):
-        return None
-    for place in range(begin, end):
-        if there >> ranked[place][1] & 1:
-            return ranked[place]
-    return None
+def _better(ask: Ask, one: tuple[Rank, NodeIndex], other: tuple[Rank, NodeIndex]) -> bool:
+    """Few GPUs, little work lost, of the team that is furthest over its share, begun late, by job id (R-40)."""
+    first, second = one[0], other[0]
+    if first.gpus != second.gpus:
+        return first.gpus < second.gpus
+    if first.minus_saved_at != second.minus_saved_at:
+        return first.minus_saved_at < second.minus_saved_at
+    over = [ask.index.over_share(rank.team, ask.spec.gpu_type) for rank in (first, second)]
+    if over[0] != over[1]:
+        return over[0] > over[1]
+    return (first.minus_granted_at, first.job_id) < (second.minus_granted_at, second.job_id)
 
 
 # Several victims

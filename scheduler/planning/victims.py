@@ -4,7 +4,6 @@ Kept in step by accepted commits: `feed` only notes what changed, `refresh` reck
 cycle room is made for trial (`stop`, `pledge`), and all is put back (`undo`).
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
@@ -188,15 +187,14 @@ class VictimIndex:
         self._move_items(place, place.items, ())
 
     def _move_items(self, place: Place, old: tuple[Item, ...], new: tuple[Item, ...]) -> None:
-        ranked_by = place.ground.ranked
+        ground, index = place.ground, place.index
         for item in old:
             if item not in new:
-                ranked = ranked_by[item.level, item.mask.bit_count()]
-                del ranked[bisect_left(ranked, (item.rank, place.index))]
+                ground.rank_out(item, index)
                 self.held_by[item.rank.team, item.level] &= ~place.bit
         for item in new:
             if item not in old:
-                insort(ranked_by.setdefault((item.level, item.mask.bit_count()), []), (item.rank, place.index))
+                ground.rank_in(item, index)
             held = (item.rank.team, item.level)
             self.held_by[held] = self.held_by.get(held, 0) | place.bit
 
@@ -222,35 +220,35 @@ class VictimIndex:
 
     # For trial
 
-    def stop(self, key: AttemptKey) -> None:
-        """An attempt is to be stopped: its GPUs are about to come free. `settle` has to follow."""
-        entry = self.entries[key]
-        self._trial.append((key, entry, NodeIndex(0), 0))
-        self._stopped.add(key)
-        self._count_stopped(entry, 1)
-        self.entries[key] = entry._replace(level=AWAITED)
-        for index in entry.nodes:
+    def stop(self, keys: Iterable[AttemptKey]) -> None:
+        """Attempts are to be stopped: their GPUs are about to come free. `settle` has to follow."""
+        touched: dict[NodeIndex, set[Rank]] = {}
+        for key in keys:
+            entry = self.entries[key]
+            self._trial.append((key, entry, NodeIndex(0), 0))
+            self._stopped.add(key)
+            self._count_stopped(entry, 1)
+            self.entries[key] = Entry(AWAITED, entry.gpu_type, entry.rank, entry.nodes)
+            for index in entry.nodes:
+                touched.setdefault(index, set()).add(entry.rank)
+        for index, ranks in touched.items():
             place = self.places.get(index)
             if place is not None:
-                self._free_of(place, entry)
+                self._free_of(place, ranks)
 
-    def _free_of(self, place: Place, entry: Entry) -> None:
-        """What the attempt holds on the node is about to come free."""
+    def _free_of(self, place: Place, ranks: set[Rank]) -> None:
+        """What these hold on the node is about to come free."""
         left: list[Item] = []
-        shares_level = False
         for item in place.items:
-            if item.rank is entry.rank:
+            if item.rank in ranks:
                 place.awaited |= item.mask
-                ranked = place.ground.ranked[item.level, item.mask.bit_count()]
-                del ranked[bisect_left(ranked, (item.rank, place.index))]
+                place.ground.rank_out(item, place.index)
+                self.held_by[item.rank.team, item.level] &= ~place.bit
             else:
                 left.append(item)
-                shares_level = shares_level or (item.level == entry.level and item.rank.team == entry.rank.team)
-        if len(left) == len(place.items):
-            return
         place.items = tuple(left)
-        if not shares_level:
-            self.held_by[entry.rank.team, entry.level] &= ~place.bit
+        for item in left:
+            self.held_by[item.rank.team, item.level] |= place.bit
         self._changed.add(place)
 
     def pledge(self, index: NodeIndex, mask: int) -> None:
