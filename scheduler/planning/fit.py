@@ -166,7 +166,7 @@ def _ask(pool: Pool, each: int, replicas: int, *, hint: Topology, usable: int | 
     if each * replicas >= size:
         per_node = 1 if spread else size // each
         whole = pool.nodes[size] if usable is None else pool.nodes[size] & usable
-        levels = [(whole, 1)] if whole else []
+        levels = alike = [(whole, 1)] if whole else []
         units = -(-replicas // per_node)
     else:
         per_node, units = 0, replicas
@@ -175,9 +175,25 @@ def _ask(pool: Pool, each: int, replicas: int, *, hint: Topology, usable: int | 
             bits = pool.nodes[free] if usable is None else pool.nodes[free] & usable
             if bits:
                 levels.append((bits, 1 if spread else free // each))
+        alike = _together(levels)
     return Ask(
-        pool=pool, each=each, replicas=replicas, per_node=per_node, units=units, hint=hint, levels=levels, prefer=prefer
+        pool=pool,
+        each=each,
+        replicas=replicas,
+        per_node=per_node,
+        units=units,
+        hint=hint,
+        levels=levels,
+        alike=alike,
+        prefer=prefer,
     )
+
+
+def _together(levels: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    bits_of: dict[int, int] = {}
+    for bits, units in levels:
+        bits_of[units] = bits_of.get(units, 0) | bits
+    return [(bits, units) for units, bits in bits_of.items()]
 
 
 def _gang(state: State, capacity: Capacity, ask: Ask, usable: int | None, steps_max: int) -> Found | None:

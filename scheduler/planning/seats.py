@@ -21,7 +21,8 @@ Chunk = tuple[int, int]
 class Ask:
     """What is to be seated: `replicas` of `each` GPUs, `per_node` of them on a node of their own, 0: with others.
 
-    `levels`: (nodes with room, units that each has room for), the least free GPUs first.
+    `levels`: (nodes with room, units that each has room for), the least free GPUs first. `alike`: the same, those that
+    have room for as many together.
     """
 
     pool: Pool
@@ -31,21 +32,21 @@ class Ask:
     units: int
     hint: Topology
     levels: list[tuple[int, int]]
+    alike: list[tuple[int, int]]
     prefer: int = 0
 
     def room(self, mask: int) -> int:
         """Units for which the nodes of `mask` have room."""
         room = 0
-        for bits, units in self.levels:
-            if bits & mask:
-                room += (bits & mask).bit_count() * units
+        for bits, units in self.alike:
+            room += (bits & mask).bit_count() * units
         return room
 
     @property
     def enough(self) -> bool:
         """Would there be room if it did not matter where?"""
         wanted = self.units
-        for bits, units in self.levels:
+        for bits, units in self.alike:
             wanted -= bits.bit_count() * units
         return wanted <= 0
 
@@ -106,29 +107,35 @@ def _in_one_rack(ask: Ask) -> list[Chunk] | None:
 
 def _blocks(ask: Ask, most: int | None, steps_max: int) -> list[tuple[Block, int]]:
     """(block, units there): the fewest blocks, with the fewest racks, with the fewest free GPUs. Empty: none."""
-    blocks, rooms = [], []
+    wanted = ask.units
+    blocks: list[Block] = []
+    rooms: list[int] = []
+    best: tuple[int, Block] | None = None
+    least = _racks_least(ask)
     for block in ask.pool.by_free():
-        room = _room_of_block(ask, block)
-        if room:
+        room = _room_of_block(ask, block) if block.free else 0
+        if room >= wanted:
+            racks = _racks_needed(ask, block)
+            if racks <= least:
+                return [(block, wanted)]
+            best = (racks, block) if best is None or racks < best[0] else best
+        elif room:
             blocks.append(block)
             rooms.append(room)
-    wanted = ask.units
-    if not rooms or sum(rooms) < wanted:
+    if best is not None:
+        return [(best[1], wanted)]
+    if sum(rooms) < wanted:
         return []
-    if max(rooms) >= wanted:
-        return [
-            (_best_block(ask, [block for block, room in zip(blocks, rooms, strict=True) if room >= wanted]), wanted)
-        ]
     number = fewest(rooms, wanted)
     if most is not None and number > most:
         return []
     chosen = cover(rooms, wanted)
     if ask.hint.spread is not Span.RACK and any(len(block.racks) > 1 for block in blocks):
-        racks = [sorted(_rack_rooms(ask, block), reverse=True) for block in blocks]
-        used = sum(fewest(racks[place], units) for place, units in chosen)
-        if used > fewest([room for rooms in racks for room in rooms], wanted):
-            better = fewest_racks(racks, wanted, number, used, steps_max)
-            chosen = chosen if better is None else _filled(racks, better, wanted)
+        in_racks = [sorted(_rack_rooms(ask, block), reverse=True) for block in blocks]
+        used = sum(fewest(in_racks[place], units) for place, units in chosen)
+        if used > fewest([room for racks_of_one in in_racks for room in racks_of_one], wanted):
+            better = fewest_racks(in_racks, wanted, number, used, steps_max)
+            chosen = chosen if better is None else _filled(in_racks, better, wanted)
     return [(blocks[place], units) for place, units in chosen]
 
 
@@ -154,19 +161,18 @@ def _rack_rooms(ask: Ask, block: Block) -> list[int]:
     return [room for rack in block.racks if (room := ask.room(rack))]
 
 
-def _best_block(ask: Ask, holding: list[Block]) -> Block:
-    """Of blocks that hold it all: the fewest racks, then the fewest free GPUs (which is their order)."""
-    if ask.hint.spread is Span.RACK or len(holding) == 1:
-        return holding[0]
-    least = -(-ask.units // (ask.pool.rack_nodes_max * max(units for _, units in ask.levels)))
-    best, best_racks = holding[0], 0
-    for block in holding:
-        racks = fewest(_rack_rooms(ask, block), ask.units) if len(block.racks) > 1 else 1
-        if racks <= least:
-            return block
-        if not best_racks or racks < best_racks:
-            best, best_racks = block, racks
-    return best
+def _racks_least(ask: Ask) -> int:
+    """No block needs fewer racks than so many."""
+    if ask.hint.spread is Span.RACK:
+        return ask.units
+    return -(-ask.units // (ask.pool.rack_nodes_max * max(units for _, units in ask.levels)))
+
+
+def _racks_needed(ask: Ask, block: Block) -> int:
+    """By the units in a block that holds them all."""
+    if ask.hint.spread is Span.RACK:
+        return ask.units
+    return fewest(_rack_rooms(ask, block), ask.units) if len(block.racks) > 1 else 1
 
 
 # Racks and nodes
