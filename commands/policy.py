@@ -59,6 +59,10 @@ class Policy(BaseModel):
     """What is to end is given up so long after its grace; a pledge that it was to serve ends, and is planned anew."""
     evicted_percent_max: Annotated[int, Field(ge=100, le=10_000)] = 150
     """GPUs stopped for each 100 asked for; rather than more, a job stops several that are smaller (C-12)."""
+    isolation_s: Seconds = 900
+    """A job with `overlap: never` ends itself after so long without word from a leader (P-22)."""
+    isolation_margin_s: Seconds = 60
+    """So much longer, after its grace, its successor waits."""
     key_days: Annotated[int, Field(ge=1, le=366)] = 30
     """How long idempotency keys and ends of jobs are remembered (R-2)."""
 
