@@ -5,7 +5,8 @@ clock whether anybody looks or not. The ledger holds when which lease ran on whi
 not by those who granted it: `overlaps` reads from it whether any GPU ever ran two.
 
 Set by the job's environment: SIGNALBOX_SIM_DURATION_S (60), _START_S (0), _STOP_S (1: how long it takes to end after a
-SIGTERM), _EXIT_CODE (0), _CHECKPOINT_S (0: none), _IGNORES_TERM (any value: only SIGKILL ends it).
+SIGTERM), _KILL_S (0: how long it survives SIGKILL), _EXIT_CODE (0), _CHECKPOINT_S (0: none), _IGNORES_TERM (any value:
+only SIGKILL ends it).
 """
 
 from collections.abc import Iterable, Sequence
@@ -58,6 +59,7 @@ class VirtualTask:
     limit_at: float = _FOREVER
     grace_s: float = 60.0
     stop_s: float = 1.0
+    kill_s: float = 0.0
     ignores_term: bool = False
     overlap_never: bool = False
     checkpoint_s: float = 0.0
@@ -70,7 +72,7 @@ class VirtualTask:
 
     def terminate(self, at: float, grace_s: float, end: TaskEnd) -> None:
         """SIGTERM at that time, SIGKILL after the grace. An earlier end stays as it is."""
-        killed_at = at + grace_s
+        killed_at = at + grace_s + self.kill_s
         left_at = _FOREVER if self.ignores_term else at + self.stop_s
         if min(killed_at, left_at) < self.ends_at:
             self.end = end
@@ -129,6 +131,7 @@ def virtual_task(message: StartTask, now: float, scale: float) -> VirtualTask:
         exit_code=int(env.get("SIGNALBOX_SIM_EXIT_CODE", 0)),
         grace_s=message.grace_s,
         stop_s=seconds("STOP", 1.0),
+        kill_s=seconds("KILL", 0.0),
         ignores_term="SIGNALBOX_SIM_IGNORES_TERM" in env,
         overlap_never=message.overlap_never,
         checkpoint_s=seconds("CHECKPOINT", 0.0),

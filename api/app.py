@@ -48,6 +48,7 @@ def create_app(context: ApiContext) -> FastAPI:
         lifespan=lambda app: _lifespan(app, context),
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         dependencies=[Depends(_known_query)],
     )
     for routes in (jobs, logs, nodes, fleet, events, health):
@@ -136,12 +137,17 @@ async def _live(app: FastAPI, context: ApiContext) -> None:
         stack.callback(made.feed.stop)
         app.state.services = made
         purging = asyncio.create_task(_purge(Bindings(pool, context.settings.key_days)), name="api-purge")
-        stack.callback(purging.cancel)
+        stack.push_async_callback(_end, purging)
         following = asyncio.create_task(_follow(made, app.state.ready), name="api-follower")
-        stack.callback(following.cancel)
+        stack.push_async_callback(_end, following)
         await following
         made.feed.stop()
         await asyncio.Event().wait()  # reading goes on; readyz and every write say what is wrong
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 async def _follow(made: Services, ready: asyncio.Event) -> None:
@@ -199,6 +205,6 @@ async def _open_commands(context: ApiContext) -> None:
 async def _purge(bindings: Bindings) -> None:
     """Once a day forget keys that are free again; that it fails once does not matter."""
     while True:
+        await asyncio.sleep(_PURGE_S)
         with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             await bindings.purge()
-        await asyncio.sleep(_PURGE_S)

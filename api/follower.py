@@ -37,15 +37,26 @@ class Follower:
             self.head = await self._begin(stored)
             self._start(self.head)
             self.begun.set()
-            async for batch in follow_accepted(self._log, self.head):
-                for outcome in batch:
-                    self.head = outcome.head
-                    if isinstance(outcome, Accepted):
-                        for listener in self._listeners:
-                            listener(outcome)
+            while True:
+                try:
+                    await self._follow()
+                except (LogUnavailable, OSError) as error:
+                    await _log.awarning("events_log_unavailable", why=str(error))
+                    await asyncio.sleep(_RETRY_S)
         except (ChainBroken, LogUnusable) as error:
             self.failed = str(error)
             await _log.aerror("events_log_unusable", why=self.failed)
+        except Exception as error:  # ours: it must show, and not look like a log in which nothing happens
+            self.failed = f"{type(error).__name__}: {error}"
+            await _log.aexception("follower_failed", why=self.failed)
+
+    async def _follow(self) -> None:
+        async for batch in follow_accepted(self._log, self.head):
+            for outcome in batch:
+                self.head = outcome.head
+                if isinstance(outcome, Accepted):
+                    for listener in self._listeners:
+                        listener(outcome)
 
     async def _begin(self, stored: Callable[[], Awaitable[Head]]) -> Head:
         """The log opened, and a position in it that was verified; tries again while either cannot be reached."""

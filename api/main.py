@@ -7,9 +7,9 @@ _BACKLOG = 2048
 _SHUTDOWN_S = 3
 
 
-async def serve(app: FastAPI, host: str = "127.0.0.1", port: int = 8080) -> None:
-    """Serve until a signal comes. Open feeds are cut after 3 s: they resume elsewhere."""
-    config = uvicorn.Config(
+def configured(app: FastAPI, host: str, port: int) -> uvicorn.Config:
+    """How the app is served: no access log, and open feeds are cut 3 s after the end was asked for: they resume."""
+    return uvicorn.Config(
         app,
         host=host,
         port=port,
@@ -20,4 +20,8 @@ async def serve(app: FastAPI, host: str = "127.0.0.1", port: int = 8080) -> None
         timeout_graceful_shutdown=_SHUTDOWN_S,
         timeout_keep_alive=75,
     )
-    await uvicorn.Server(config).serve()
+
+
+async def serve(app: FastAPI, host: str = "127.0.0.1", port: int = 8080) -> None:
+    """Serve until a signal comes."""
+    await uvicorn.Server(configured(app, host, port)).serve()

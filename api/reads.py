@@ -49,17 +49,21 @@ class Reads:
             raise Problem("not_yet", detail, min_seq=seq, seq=max(0, reached), headers=headers)
 
     async def position_of_new(self, spec: JobSpec, seq: int, wait_s: float) -> int | None:
-        """Place in the queue of a job that was submitted at `seq`; None where those ahead cannot be counted yet."""
-        if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
+        """Place in the queue of a job that was submitted at `seq`; None where those ahead cannot be counted now."""
+        try:
+            if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
+                return None
+            if spec.depends_on:
+                return None
+            return 1 + await queries.ahead(self._pool, self._cluster, CLASS_RANK[spec.priority_class], seq)
+        except _TROUBLE:  # the job is accepted whatever the read models do
             return None
-        if spec.depends_on:
-            return None
-        return 1 + await queries.ahead(self._pool, self._cluster, CLASS_RANK[spec.priority_class], seq)
 
     async def team_of(self, job_id: str) -> str | None:
         """The team of a job; None where it is not known."""
-        row = await queries.job(self._pool, self._cluster, job_id)
-        return row.team if row else None
+        query = "SELECT team FROM read.jobs WHERE cluster = $1 AND job_id = $2"
+        team: str | None = await self._pool.fetchval(query, self._cluster, job_id)
+        return team
 
     async def job(self, job_id: JobId) -> Document | None:
         """One job, with all there is to say."""
@@ -72,10 +76,13 @@ class Reads:
         return views.job_view(row, attempt, ahead)
 
     async def job_at(self, job_id: JobId, seq: int, wait_s: float) -> Document | None:
-        """One job, as soon as the tables hold `seq`; None where they do not in time."""
-        if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
+        """One job, as soon as the tables hold `seq`; None where they do not in time, or cannot be read."""
+        try:
+            if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
+                return None
+            return await self.job(job_id)
+        except _TROUBLE:
             return None
-        return await self.job(job_id)
 
     async def logged_lease(self, job_id: JobId, rank: int, number: int | None) -> tuple[LeaseId, NodeId] | None:
         """The lease whose log that is, and its node: of that attempt, or the newest granted; None if there is none."""

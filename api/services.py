@@ -1,6 +1,7 @@
 """What the endpoints work with, and how they get at it: the parts of one app, and who calls."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request, Security
@@ -32,6 +33,21 @@ class Services:
     follower: Follower
     tails: Tails
     rates: Rates
+    feeds: Counter[str] = field(default_factory=Counter)
+    """Open feeds of each principal."""
+
+    def open_feed(self, principal: str) -> None:
+        """Count one more feed. Raises Problem (429)."""
+        limit = self.context.settings.feeds_per_principal_max
+        if self.feeds[principal] >= limit:
+            raise Problem("too_many_requests", f"at most {limit} feeds at one time", headers={"retry-after": "10"})
+        self.feeds[principal] += 1
+
+    def close_feed(self, principal: str) -> None:
+        """One feed less."""
+        self.feeds[principal] -= 1
+        if self.feeds[principal] <= 0:
+            del self.feeds[principal]
 
     async def team_of(self, job_id: JobId) -> TeamId:
         """The team of a job, also of one that the projection has not seen yet. Raises Problem (404)."""

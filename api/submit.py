@@ -4,11 +4,13 @@ A command that was appended is durable: whatever happens afterwards, a retry wit
 """
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from api import metrics
 from api.answers import Answer, AnswerBook
 from api.auth import Caller
 from api.bindings import Binding, Bindings
@@ -130,6 +132,8 @@ class Commands:
             command=command,
         )
         waiter = self._book.expect(record.id)
+        metrics.WAITING.set(len(self._book))
+        began = time.perf_counter()
         try:
             known = await self._append(encode_command(record))
             answer = None
@@ -138,6 +142,10 @@ class Commands:
                 answer = waiter.result() if done else None
         finally:
             self._book.forget(record.id)
+        told = "answered" if answer is not None else "unanswered" if known else "unknown"
+        metrics.COMMANDS.labels(command.type, told).inc()
+        if answer is not None:
+            metrics.ANSWER_SECONDS.observe(time.perf_counter() - began)
         if answer is None and not known:
             raise Problem(
                 "outcome_unknown",

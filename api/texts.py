@@ -31,9 +31,9 @@ def credential_fault(field: str, text: str) -> FieldError | None:
 
 
 def form_fault(field: str, text: str, pattern: str) -> FieldError | None:
-    """A member's name that has to match a pattern; it is not echoed."""
+    """A member's name that has to match a pattern, and be no credential; it is not echoed."""
     if re.fullmatch(pattern, text):
-        return None
+        return credential_fault(field, text)
     return FieldError(field, None, pattern, f"has a name that does not match {pattern}")
 
 

@@ -8,7 +8,7 @@ from commands.apply_rooms import end_pledges, make_rooms, start_pledged
 from commands.decide.attempts import Draft
 from commands.entities import Job, NodeState
 from commands.plan import Placement, Plan
-from commands.shape import takes_whole_nodes
+from commands.shape import breaks_hint, demanded, takes_whole_nodes
 from commands.state import State
 from events.gang import GangAllocated
 from events.ids import GpuMask, Instant, JobId, element_id
@@ -19,6 +19,8 @@ from events.leadership import InputRefused
 def apply(draft: Draft, plan: Plan) -> list[tuple[JobId, str]]:
     """Facts for what holds of a plan, added to `draft`; the rest by job, with why it does not."""
     for job_id, why in plan.poisoned:
+        if (job := draft.state.jobs.get(job_id)) is None or job.state is not JobState.QUEUED:
+            continue
         draft.add(InputRefused(input=job_id, why=why[:300]))
         draft.add(JobHeld(job_id=job_id))
     end_pledges(draft, plan.pledges_over)
@@ -43,6 +45,8 @@ def objection(state: State, placement: Placement) -> str | None:
         return "job_held"
     if not job.eligible:
         return "job_not_eligible"
+    if job.not_before_at is not None and state.meta.at < job.not_before_at:
+        return "job_waits_out_a_backoff"
     if len(placement.ranks) != job.spec.replicas:
         return "ranks_missing"
     if (why := _over_quota(state, job, placement)) is not None:
@@ -56,7 +60,9 @@ def objection(state: State, placement: Placement) -> str | None:
         if why is not None:
             return why
         claimed[index] = claimed.get(index, 0) | mask
-    return None
+    if any(_node_divided(state, job, index, mask) for index, mask in claimed.items()):
+        return "node_divided"
+    return "hint_broken" if breaks_hint(state, demanded(job.spec), placement.ranks) else None
 
 
 def _rank_objection(state: State, job: Job, index: int, mask: int, claimed: int, own: int) -> str | None:
@@ -75,9 +81,13 @@ def _rank_objection(state: State, job: Job, index: int, mask: int, claimed: int,
         return "too_few_gpus"
     if node.gpu_memory_gb < job.spec.gpu_memory_gb_min:
         return "gpu_memory"
-    if takes_whole_nodes(job.spec, len(node.gpus)) and node.used:
-        return "node_shared"
     return None
+
+
+def _node_divided(state: State, job: Job, index: int, claimed: int) -> bool:
+    """From a node's worth up every GPU of a node is claimed (R-32)."""
+    node = state.nodes[index]  # type: ignore[index]
+    return takes_whole_nodes(job.spec, len(node.gpus)) and claimed != node.all_gpus
 
 
 def _over_quota(state: State, job: Job, placement: Placement) -> str | None:

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from commands.entities import Attempt, Job, Node, NodeState
 from commands.following import derived
+from commands.shape import count_node
 from commands.state import Change, State
 from events.job import ENDS, JobState
 
@@ -46,6 +47,7 @@ def check_all(state: State) -> None:
     for node in state.nodes.rows.values():
         if node.used != used[node.index] or set(node.leases) != leases[node.index]:
             raise InvariantBroken(f"I-11: node {node.id} shows {node.used:#x}, leases say {used[node.index]:#x}")
+    _check_pools(state)
     for key, usage in state.usage.rows.items():
         if usage.charged != charged[key]:
             raise InvariantBroken(f"I-11: {key} is charged {usage.charged}, leases say {charged[key]}")
@@ -86,6 +88,15 @@ def _check_attempt(state: State, attempt: Attempt) -> None:
 def _check_end_once(change: Change) -> None:
     if change.old.state in ENDS and change.new.state is not change.old.state:
         raise InvariantBroken(f"R-3: {change.key} ended {change.old.state}, now {change.new.state}")
+
+
+def _check_pools(state: State) -> None:
+    """Nodes by pool, block and rack, counted anew."""
+    counted = State(state.cluster)
+    for node in state.nodes.rows.values():
+        count_node(counted, node, 1)
+    if counted.pools.rows != state.pools.rows:
+        raise InvariantBroken("I-11: the pools are not those of the registered nodes")
 
 
 def _check_queues(state: State) -> None:

@@ -118,6 +118,11 @@ class Policy(BaseModel):
     retry_backoff_max_s: Seconds = 900
     """No retry waits longer (R-6)."""
 
+    isolation_s: Seconds = 900
+    """A job with `overlap: never` ends itself after so long without word from a leader (P-22)."""
+    isolation_margin_s: Seconds = 60
+    """So much longer, after its grace, its successor waits."""
+
     # Memory
 
     key_days: Annotated[int, Field(ge=1, le=366)] = 30

@@ -1,11 +1,12 @@
 """What a spec asks of nodes: the arithmetic that admission, planning and charging share (R-11, R-32)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from commands.entities import Node, NodeState
 from commands.pools import closed
-from commands.state import State
+from commands.state import PoolKey, State
+from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
 
 ANYWHERE = Topology()
@@ -65,10 +66,9 @@ def type_facts(state: State, spec: JobSpec, memory_gb_min: int) -> TypeFacts | N
     """Facts of the spec's type over all registered nodes, lost and drained ones too; None where there are none.
     Nodes of pools that the job may never use are left out."""
     sizes: dict[int, dict[str, dict[str, int]]] = {}
-    for node in _nodes(state, spec):
-        if node.gpu_memory_gb >= memory_gb_min and node.gpus:
-            racks = sizes.setdefault(len(node.gpus), {}).setdefault(node.block, {})
-            racks[node.rack] = racks.get(node.rack, 0) + 1
+    for size, block, rack, count in _counted(state, spec, memory_gb_min):
+        racks = sizes.setdefault(size, {}).setdefault(block, {})
+        racks[rack] = racks.get(rack, 0) + count
     if not sizes:
         return None
     return TypeFacts(
@@ -77,6 +77,67 @@ def type_facts(state: State, spec: JobSpec, memory_gb_min: int) -> TypeFacts | N
             for size in sorted(sizes)
         )
     )
+
+
+def _counted(state: State, spec: JobSpec, memory_gb_min: int) -> Iterator[tuple[int, str, str, int]]:
+    """(GPUs of a node, block, rack, how many such nodes): from the counts that are kept, or node by node where pools
+    are declared, which may be closed to the job."""
+    if state.policy.pools:
+        for node in _nodes(state, spec):
+            if node.gpu_memory_gb >= memory_gb_min and node.gpus:
+                yield len(node.gpus), node.block, node.rack, 1
+        return
+    for key in sorted(state.pools):
+        if key[0] == spec.gpu_type and key[1] and key[2] >= memory_gb_min:
+            for block, racks in state.pools[key].items():
+                for rack, count in racks.items():
+                    yield key[1], block, rack, count
+
+
+def count_node(state: State, node: Node, by: int) -> None:
+    """Keep `state.pools` in step: the node came (1) or went (-1). One that is removed counts nowhere."""
+    if node.state is NodeState.REMOVED:
+        return
+    key: PoolKey = (node.gpu_type, len(node.gpus), node.gpu_memory_gb)
+    pool = dict(state.pools.get(key) or {})
+    racks = dict(pool.get(node.block, {}))
+    racks[node.rack] = racks.get(node.rack, 0) + by
+    pool[node.block] = {rack: count for rack, count in racks.items() if count}
+    pool = {block: racks for block, racks in pool.items() if racks}
+    if pool:
+        state.pools.put(key, pool)
+    else:
+        state.pools.drop(key)
+
+
+def demanded(spec: JobSpec) -> Topology:
+    """The hint that may not be broken: none where it is only a wish."""
+    return spec.topology if spec.topology.strict else ANYWHERE
+
+
+def block_limit(hint: Topology) -> int | None:
+    """`pack: block` without max_blocks means one (R-33)."""
+    if hint.max_blocks is not None:
+        return hint.max_blocks
+    return 1 if hint.pack is Span.BLOCK else None
+
+
+def breaks_hint(state: State, hint: Topology, ranks: Iterable[tuple[NodeIndex, int]]) -> bool:
+    """Do ranks on these nodes break the hint? (R-33)"""
+    if hint == ANYWHERE:
+        return False
+    nodes = [state.nodes[index] for index, _ in ranks]
+    places: dict[Span, list[tuple[object, ...]]] = {
+        Span.NODE: [(node.block, node.rack, node.index) for node in nodes],
+        Span.RACK: [(node.block, node.rack) for node in nodes],
+        Span.BLOCK: [(node.block,) for node in nodes],
+    }
+    if hint.pack in (Span.NODE, Span.RACK) and len(set(places[hint.pack])) > 1:
+        return True
+    limit = block_limit(hint)
+    if limit is not None and len(set(places[Span.BLOCK])) > limit:
+        return True
+    return hint.spread is not None and len(set(places[hint.spread])) < len(nodes)
 
 
 def memories(state: State, spec: JobSpec) -> list[int]:

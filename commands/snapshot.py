@@ -27,6 +27,7 @@ from commands.entities import (
 )
 from commands.following import derived
 from commands.policy import Policy
+from commands.shape import count_node
 from commands.state import State
 from events.ids import ClusterId
 
@@ -48,7 +49,7 @@ ROWS: dict[str, type] = {
     "keys": KeyUse,
     "ended": Ended,
 }
-"""Tables that a snapshot holds; node_index and uuids follow from nodes, dependents and follow_ups from jobs."""
+"""Tables that a snapshot holds; node_index, uuids and pools follow from nodes, dependents and follow_ups from jobs."""
 
 
 def dump(state: State) -> bytes:
@@ -69,6 +70,8 @@ def load(raw: bytes) -> State:
         state.node_index.rows[node.id] = node.index
         for gpu in node.gpus:
             state.uuids.rows[gpu.uuid] = node.index
+        count_node(state, node, 1)
+    state.accept()
     state.dependents.rows, state.follow_ups.rows = derived(state)
     return state
 

@@ -25,10 +25,14 @@ from commands.entities import (
     Usage,
 )
 from commands.policy import DEFAULT, Policy
-from events.ids import ClusterId, GpuType, JobId, NodeId, NodeIndex, TeamId
+from events.ids import BlockId, ClusterId, GpuType, JobId, NodeId, NodeIndex, TeamId
 
 K = TypeVar("K")
 V = TypeVar("V")
+PoolKey = tuple[GpuType, int, int]
+"""(type, GPUs of a node, memory of a GPU in GB)."""
+Racks = dict[BlockId, dict[str, int]]
+"""`racks[block][rack]` = how many registered nodes. Never changed in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class State:
         self.nodes: Table[NodeIndex, Node] = Table("nodes", self._undo)
         self.node_index: Table[NodeId, NodeIndex] = Table("node_index", self._undo)
         self.uuids: Table[str, NodeIndex] = Table("uuids", self._undo)
+        self.pools: Table[PoolKey, Racks] = Table("pools", self._undo)
         self.quotas: Table[tuple[TeamId, GpuType], Quota] = Table("quotas", self._undo)
         self.teams: Table[TeamId, Team] = Table("teams", self._undo)
         self.usage: Table[tuple[TeamId, GpuType], Usage] = Table("usage", self._undo)

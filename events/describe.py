@@ -1,11 +1,9 @@
-"""The catalogue as documents: a page for people, JSON Schema, AsyncAPI. `python -m events.describe DIR` writes them.
+"""The catalogue as documents: a page for people, JSON Schema, AsyncAPI. `python docs/generate.py` writes them.
 
 Made from the code; tests/unit/test_event_docs.py shows that docs/ is what the code says.
 """
 
 import inspect
-import sys
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -18,7 +16,7 @@ SUBJECTS = (job, gang, task, checkpoint, reservation, preemption, node, quota, p
 
 INTRODUCTION = f"""# Events
 
-Made from the code by `python -m events.describe docs`; do not edit.
+Made from the code by `python docs/generate.py`; do not edit.
 
 One record of the log is one **commit**: `{{kind, cluster, epoch, nonce, n, at, actor, input, policy, prev, seq,
 events}}`, JSON, at most {RECORD_BYTES_MAX // 1024} KiB. `events` is a list of `{{type, v, body}}`; the first has
@@ -109,14 +107,11 @@ def _summary(cls: type) -> str:
     return _doc(cls).split("\n")[0]
 
 
-def write(directory: Path) -> None:
-    """All three documents."""
-    (directory / "events.md").write_text(page())
-    for name, document in (("events.schema.json", schema()), ("asyncapi.json", asyncapi())):
-        (directory / name).write_bytes(
-            orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
-        )
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+def documents() -> dict[str, bytes]:
+    """All three, by file name."""
+    tidy = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
+    return {
+        "events.md": page().encode(),
+        "events.schema.json": orjson.dumps(schema(), option=tidy) + b"\n",
+        "asyncapi.json": orjson.dumps(asyncapi(), option=tidy) + b"\n",
+    }

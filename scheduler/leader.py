@@ -241,7 +241,8 @@ class Leader:
             _log.error("tick.poisonous", why=str(poison))
             return
         if made is not None and any(isinstance(event, MassSilence) for event in made.events):
-            _log.error("silence.massed", nodes=len(tick.silent))
+            # Perhaps it is we who are cut off. A successor holds from the start, and does not step down again.
+            self._world.leave("so many nodes fell silent together that another leader should try (P-20)")
 
     # Plans
 

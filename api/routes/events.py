@@ -1,10 +1,11 @@
 """The event feed and the audit search."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from api import metrics
 from api.feed import FeedEvent, Filter, ndjson, server_sent
@@ -12,7 +13,7 @@ from api.problems import FieldError, Problem
 from api.reply import reply
 from api.routes.jobs import Cursor, Limit
 from api.schemas import JOB_ID_PATTERN, NAME_PATTERN
-from api.services import BIG, Auditor, Fresh, Parts, Person
+from api.services import BIG, Auditor, Fresh, Parts, Person, Services
 from api.times import TIME_PATTERN, parse_time
 from api.validation import invalid
 from projections.audit import AuditFilter
@@ -51,9 +52,23 @@ async def events(
     wanted = Filter(types=frozenset(type.split(",") if type else ()), team=team, job_id=job)
     on = media == SSE if follow is None else follow
     pages = parts.feed.stream(after, wanted, follow=on, idle_s=parts.context.settings.feed_idle_s)
-    begin = b": open\n\n" if media == SSE else b""
-    sent = _sent(pages, server_sent if media == SSE else ndjson, begin)
-    return StreamingResponse(sent, headers=_HEADERS, media_type=media)
+    sent = _sent(pages, server_sent if media == SSE else ndjson, b": open\n\n" if media == SSE else b"")
+    return _FeedResponse(parts, caller.principal, sent, headers=_HEADERS, media_type=media)
+
+
+class _FeedResponse(StreamingResponse):
+    """A feed that is counted as its caller's for as long as it is open, and not a moment longer."""
+
+    def __init__(self, parts: Services, principal: str, content: AsyncIterator[bytes], **more: Any) -> None:
+        super().__init__(content, **more)
+        self._parts, self._principal = parts, principal
+        parts.open_feed(principal)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._parts.close_feed(self._principal)
 
 
 async def _sent(

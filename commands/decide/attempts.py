@@ -6,6 +6,8 @@ again at once, before the rest of the attempt is gone (P-22); all others let it 
 Its leases end one by one, as each is confirmed (P-15).
 """
 
+from dataclasses import replace
+
 from commands.entities import Attempt, AttemptKey, Job, NodeState, RankPhase
 from commands.evolve import evolve
 from commands.policy import Policy
@@ -13,7 +15,7 @@ from commands.state import State
 from events.envelope import Event
 from events.gang import GangEnding, GangReleased
 from events.ids import Instant
-from events.job import ENDS, EndReason, JobFinished, JobQueued, JobState, QueueReason
+from events.job import ENDS, EndReason, JobFinished, JobQueued, JobState, Overlap, QueueReason
 
 FAULTS = {
     EndReason.NODE_LOST: QueueReason.FAULT,
@@ -122,6 +124,14 @@ def waits_again(state: State, job: Job, attempt: Attempt, reason: EndReason) -> 
     """The job's return to the queue, were it not cancelled; None where this end is its own."""
     if job.attempt != attempt.number or job.state in ENDS:
         return None
+    again, alone_at = _again(state, job, reason), _alone_at(state, job, attempt)
+    if again is None or alone_at is None:
+        return again
+    return replace(again, not_before_at=max(alone_at, again.not_before_at or alone_at))
+
+
+def _again(state: State, job: Job, reason: EndReason) -> JobQueued | None:
+    """How an end of that kind brings the job back, if it does."""
     if reason in BACK_IN_QUEUE:
         front = reason is EndReason.DRAINED
         return JobQueued(job_id=job.id, attempt=job.attempt + 1, reason=BACK_IN_QUEUE[reason], front=front)
@@ -144,6 +154,16 @@ def _after_fault(state: State, job: Job, reason: QueueReason) -> JobQueued | Non
         front=reason is QueueReason.FAULT,
         not_before_at=_backoff_until(state, job.faults),
     )
+
+
+def _alone_at(state: State, job: Job, attempt: Attempt) -> Instant | None:
+    """When a job with `overlap: never` is alone at the latest: a rank that is not known to be gone may be cut off, and
+    ends itself (P-22). None where nothing of the attempt is left, or it may overlap."""
+    if job.spec.overlap is not Overlap.NEVER or not any(map(attempt.live, range(len(attempt.ranks)))):
+        return None
+    policy = state.policy
+    alone_s = policy.isolation_s + _grace_s(policy, job) + policy.isolation_margin_s
+    return Instant(state.meta.at + alone_s * 1000)
 
 
 def _backoff_until(state: State, tries: int) -> Instant | None:

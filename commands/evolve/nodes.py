@@ -7,6 +7,7 @@ from typing import Any
 from commands.entities import MassSilenceState, Node, NodeState
 from commands.evolve import fair
 from commands.evolve.gangs import charge
+from commands.shape import count_node
 from commands.state import State
 from events.node import (
     GpuFaulted,
@@ -54,6 +55,9 @@ def registered(state: State, event: NodeRegistered) -> None:
         broken=old.broken if old is not None and old.generation == event.generation else 0,
         leases=old.leases if old is not None else (),
     )
+    if old is not None:
+        count_node(state, old, -1)
+    count_node(state, node, 1)
     state.nodes.put(node.index, node)
     if old is None:
         state.node_index.put(node.id, node.index)
@@ -116,6 +120,7 @@ def removed(state: State, event: NodeRemoved) -> None:
     assert not node.leases, f"{node.id} is removed while leases live"
     for gpu in node.gpus:
         state.uuids.drop(gpu.uuid)
+    count_node(state, node, -1)
     state.nodes.put(event.node, replace(node, state=NodeState.REMOVED, gpus=(), broken=0))
 
 

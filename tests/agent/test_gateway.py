@@ -205,6 +205,12 @@ async def test_an_answer_reaches_the_session_that_asked(cluster: Cluster) -> Non
     first.send(register("i-1"))
     await cluster.until_delivered(register("i-1"))
     second.send(register("i-2"))
+
+    async def held() -> bool:
+        return len(cluster.gateway._nodes[NODE].waiting) == 1
+
+    await until_async(held)
+    assert register("i-2") not in cluster.delivered
     first.close()
     cluster.gateway.send(NODE, RegisterRefused(epoch=Epoch(3), reason="first"))
     await cluster.until_delivered(register("i-2"))

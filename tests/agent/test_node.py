@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.ports import Observed
-from agent.simulated import overlaps
+from agent.simulated import SimulatedRuntime, overlaps
 from events.ids import Epoch, LeaseId
 from events.task import TaskEnd
 from scheduler.link import (
@@ -186,11 +186,13 @@ async def test_a_machine_that_went_down_has_lost_its_tasks(node: Node) -> None:
     assert ends(node) == [(LEASE, TaskEnd.LOST, None)]
 
 
-async def test_p_15_an_order_to_stop_outlives_the_agent(node: Node) -> None:
-    """An agent that dies right after it was told to stop a task has told the next one."""
+async def test_p_15_an_order_to_stop_outlives_the_agent(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that dies between its journal and the runtime when it is told to stop a task has told the next one."""
     await node.register()
-    await node.say(start_task(env=DURATION | {"SIGNALBOX_SIM_IGNORES_TERM": ""}), stop_task(grace_s=8))
-    await node.kill()
+    with monkeypatch.context() as died:
+        died.setattr(SimulatedRuntime, "stop", lambda *_: None)
+        await node.say(start_task(env=DURATION | {"SIGNALBOX_SIM_IGNORES_TERM": ""}), stop_task(grace_s=8))
+        await node.kill()
     await node.boot()
     await node.register()
     await node.pass_time(10)
@@ -206,16 +208,24 @@ async def test_r_63_a_disowned_lease_is_killed(node: Node) -> None:
     assert ends(node) == [(LEASE, TaskEnd.STOPPED, 137)]
 
 
-async def test_p_15_a_newer_grant_on_a_gpu_waits_for_the_older_to_be_gone(node: Node) -> None:
-    """The log has ended an older lease that still runs here: it is killed, and only then the newer one starts."""
+@pytest.mark.parametrize(("kill_s", "second"), [(0, Phase.RUNNING), (8, Phase.RUNNING), (100, Phase.ENDED)])
+async def test_p_15_a_newer_grant_on_a_gpu_waits_for_the_older_to_be_gone(
+    node: Node, kill_s: int, second: Phase
+) -> None:
+    """The log has ended an older lease that still runs here: it is killed, and only when it is gone the newer one
+    starts; if that takes too long for its heartbeat, the newer one never starts (P-18)."""
     await node.register()
-    await node.say(start_task(env=DURATION | {"SIGNALBOX_SIM_IGNORES_TERM": ""}))
+    stubborn = {"SIGNALBOX_SIM_IGNORES_TERM": "", "SIGNALBOX_SIM_KILL_S": str(kill_s)}
+    await node.say(start_task(env={"SIGNALBOX_SIM_DURATION_S": "600"} | stubborn))
     other = LeaseId("j_2.1.0")
-    await node.say(start_task(lease_id=other, grant=(1, 11), env=DURATION))
-    await node.clock.advance(0.1)
-    assert ends(node) == [(LEASE, TaskEnd.STOPPED, 137)]
-    await node.pass_time(5)
-    assert [running.lease_id for running in node.said(Heartbeat)[-1].running] == [LEASE, other]
+    await node.say(start_task(lease_id=other, grant=(1, 11), env={"SIGNALBOX_SIM_DURATION_S": "600"}))
+    await node.pass_time(40)
+    phases = {running.lease_id: running.phase for running in node.said(Heartbeat)[-1].running}
+    assert phases == {LEASE: Phase.ENDED if kill_s < 40 else Phase.STOPPING, other: second}
+    if second is Phase.ENDED:
+        assert ends(node) == [(other, TaskEnd.NEVER_STARTED, None)]
+    else:
+        assert ends(node) == [(LEASE, TaskEnd.STOPPED, 137)]
 
 
 async def test_p_17_a_stop_before_its_start_over_the_wire(node: Node) -> None:

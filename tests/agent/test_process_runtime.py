@@ -111,6 +111,14 @@ def test_a_task_without_its_shim_is_killed_and_lost(machine: Machine) -> None:
     assert machine.processes() == {}
 
 
+def test_a_task_does_not_outlive_its_shim(machine: Machine) -> None:
+    """Without shim and without agent nobody would keep the limit: the task's process dies with its shim."""
+    machine.runtime.start(task("sh", "-c", "echo $$; sleep 100"))
+    own = int(until(lambda: machine.output().strip()))
+    send_signal(machine.shims(), signal.SIGKILL)
+    until(lambda: start_of(own) is None)
+
+
 def test_r_65_a_task_of_no_known_lease_is_killed_and_told(machine: Machine) -> None:
     """An agent that does not know a lease kills its task, wherever it has moved to, and names one process of it."""
     machine.runtime.start(task("sh", "-c", "setsid sleep 100 & sleep 100"))

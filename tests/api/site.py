@@ -22,6 +22,7 @@ from events.ids import ClusterId
 from events.memory import MemoryCommandLog, MemoryEventLog, MemoryStore
 from projections.worker import opened
 from tests.api.leader import Leader
+from tests.servers.waiting import until_async
 
 CLUSTER = ClusterId("eu-1")
 TOKENS = [
@@ -132,6 +133,8 @@ async def site(
             projector = await stack.enter_async_context(opened(MemoryEventLog(store, CLUSTER), dsn))
             await projector.catch_up()
         await stack.enter_async_context(app.router.lifespan_context(app))
+        # A connection that is cancelled while it is made is not closed: let the app's listener be there first.
+        await until_async(lambda: _listens(dsn), what="the app listens")
         transport = httpx.ASGITransport(app=app)
         client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://api"))
         made = Site(app=app, store=store, leader=leader, dsn=dsn, client=client)
@@ -147,6 +150,15 @@ async def _end(tasks: list["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _listens(dsn: str) -> bool:
+    connection = await asyncpg.connect(dsn)
+    try:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+        return bool(await connection.fetchval(query))
+    finally:
+        await connection.close()
 
 
 async def _make_control(dsn: str) -> None:

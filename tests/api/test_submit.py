@@ -91,7 +91,7 @@ async def test_every_write_needs_a_key(api: Site) -> None:
 @pytest.mark.parametrize("key", ["", " ", "a b", "x" * 129, "é"])
 async def test_a_key_is_printable_ascii_of_bounded_length(api: Site, key: str) -> None:
     """Anything else is refused."""
-    headers = {"authorization": b"Bearer token-of-ada", "idempotency-key": key.encode()}
+    headers = {b"authorization": b"Bearer token-of-ada", b"idempotency-key": key.encode()}
     answer = await api.client.post("/v1/jobs", headers=headers, json={})
     assert answer.status_code == 422
 

@@ -8,7 +8,7 @@ from commands.messages import EaseSilence
 from commands.reports import Tick
 from events.gang import GangAllocated, GangEnding, GangReleased
 from events.ids import Instant
-from events.job import EndReason, JobFinished, JobQueued, JobState, QueueReason
+from events.job import EndReason, JobFinished, JobQueued, JobState, Overlap, QueueReason
 from events.leadership import ClockGap, LeaderElected
 from events.node import (
     GpuFaulted,
@@ -30,6 +30,7 @@ from tests.unit.steps import (
     cluster,
     due,
     ended,
+    ending,
     extend,
     granted,
     heard,
@@ -49,6 +50,7 @@ from tests.unit.steps import (
 )
 
 A = job_id("a")
+ALONE_MS = (900 + 60 + 60) * 1000
 GANG = {"replicas": 2, "gpus_per_replica": 8}
 
 
@@ -84,6 +86,28 @@ class TestLoss:
         """Though it is the youngest of it."""
         ready.given(submit("b"), hold("b"), runs("a"), lost("n0"), release("b"), plan())
         assert [grant.job_id for grant in ready.grants] == [A, A, job_id("b")]
+
+    def test_a_job_that_must_not_overlap_waits_until_a_copy_that_was_cut_off_has_ended(self, ready: Scenario) -> None:
+        """15 min of isolation, its grace and a margin of 60 s (P-22); others start at once."""
+        ready.given(runs("a", overlap=Overlap.NEVER), lost("n0"))
+        assert ready.job("a").not_before_at == ready.at + ALONE_MS
+
+    @pytest.mark.parametrize("reason", ["requeued", "drained", "preempted"])
+    def test_nor_does_it_overlap_where_the_node_is_lost_while_it_is_stopped(self, ready: Scenario, reason: str) -> None:
+        """Why it was to stop says nothing about the copy that was cut off."""
+        ready.given(runs("a", overlap=Overlap.NEVER), ending("a", reason), lost("n0"))
+        assert ready.job("a").not_before_at == ready.at + ALONE_MS
+
+    def test_nor_with_the_ranks_of_its_own_gang_that_are_still_stopping(self, ready: Scenario) -> None:
+        """A rank that could not start queues the job again while another still runs."""
+        ready.given(granted("a", **GANG, overlap=Overlap.NEVER), started("a", 0))
+        ready.given(ended("a", 1, end="start_failed", exit_code=None))
+        assert ready.job("a").not_before_at == ready.at + ALONE_MS
+
+    def test_where_all_of_it_is_known_to_be_gone_it_starts_at_once(self, ready: Scenario) -> None:
+        """That is the evidence for which it would have to wait."""
+        ready.given(runs("a", overlap=Overlap.NEVER), ended("a", end="lost", exit_code=None))
+        assert ready.job("a").not_before_at is None
 
     def test_several_leases_of_one_gang_on_it(self, ready: Scenario) -> None:
         """One fault, counted once."""
