@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from commands.displace import untouchable
 from commands.entities import AttemptKey, Job
 from commands.plan import Ranks, Room
-from commands.shape import charged_gpus, takes_whole_nodes
+from commands.shape import charged_gpus
 from events.ids import NodeIndex
 from events.job import Span
 from events.preemption import PreemptionRule
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.preempt_ask import Ask, Found, Step
-from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Ground
+from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
 from scheduler.planning.preempt_shared import on_one_node
@@ -43,11 +43,12 @@ def make_room(
     shape = (_shape(job), covered, among)
     if victims.failed.get(shape, trial.now) > trial.now:
         return None
-    found = _search(trial, victims, job, covered, among)
-    if found is None:
+    asks = _asks(trial, victims, job, covered, among, shape)
+    best = _search(trial, victims, asks)
+    if best is None:
         victims.failed[shape] = victims.next_change_at()
         return None
-    return _take(trial, victims, job, *found)
+    return _take(trial, victims, job, *best)
 
 
 def _shape(job: Job) -> tuple[object, ...]:
@@ -56,7 +57,7 @@ def _shape(job: Job) -> tuple[object, ...]:
     return (
         spec.team,
         job.priority_class,
-        untouchable(job),
+        spec.checkpoint.preemptible,
         spec.gpu_type,
         spec.replicas,
         spec.gpus_per_replica,
@@ -65,18 +66,37 @@ def _shape(job: Job) -> tuple[object, ...]:
     )
 
 
-def _search(
-    trial: Trial, victims: VictimIndex, job: Job, covered: bool, among: int | None
-) -> tuple[Ask, Found, bool] | None:
+def _asks(
+    trial: Trial, victims: VictimIndex, job: Job, covered: bool, among: int | None, shape: tuple[object, ...]
+) -> list[Ask]:
+    """The search on each size of nodes that the job can use. Jobs of a shape share it while one cycle tries them."""
+    spec = job.spec
+    room = trial.shares.standing((spec.team, spec.gpu_type)).covered_room
+    known: list[Ask] | None = victims.asks.get(shape)
+    if known is not None and all(ask.covered == (covered and ask.gpus <= room) for ask in known):
+        for ask in known:
+            ask.job = job
+        return known
+    asks: list[Ask] = []
+    for key in sorted(victims.grounds):
+        if key[0] == spec.gpu_type and key[1] >= spec.gpus_per_replica:
+            ground = victims.grounds[key]
+            usable = ground.with_memory(spec.gpu_memory_gb_min)
+            within = covered and charged_gpus(spec, key[1]) <= room
+            asks.append(Ask(trial, victims, job, within, ground, usable if among is None else usable & among))
+    victims.asks[shape] = asks
+    return asks
+
+
+def _search(trial: Trial, victims: VictimIndex, asks: list[Ask]) -> tuple[Ask, Found] | None:
     """The best solution over all sizes of nodes. Placements of this cycle that the index does not know of yet are
     reckoned in as they are met."""
     while True:
-        best: tuple[Ask, Found, bool] | None = None
-        for key in sorted(victims.grounds):
-            ask = _ask(trial, victims, job, covered, victims.grounds[key], among)
-            found = _solve(ask) if ask is not None else None
-            if ask is not None and found is not None and (best is None or found.key < best[1].key):
-                best = (ask, found, ask.covered)
+        best: tuple[Ask, Found] | None = None
+        for ask in asks:
+            found = _solve(ask)
+            if found is not None and (best is None or found[:2] < best[1][:2]):
+                best = (ask, found)
         if best is None:
             return None
         stale = [index for index in best[1].nodes if victims.taken(index, trial.capacity.free[index])]
@@ -84,38 +104,16 @@ def _search(
             return best if _within_quota(trial, victims, *best) else None
 
 
-def _ask(trial: Trial, victims: VictimIndex, job: Job, covered: bool, ground: Ground, among: int | None) -> Ask | None:
-    """The search on one size of nodes; None where the job cannot use them."""
-    spec = job.spec
-    gpu_type, node_gpus = ground.key
-    if gpu_type != spec.gpu_type or node_gpus < spec.gpus_per_replica:
-        return None
-    gpus = charged_gpus(spec, node_gpus)
-    standing = trial.shares.standing((spec.team, gpu_type))
-    usable = ground.with_memory(spec.gpu_memory_gb_min)
-    return Ask(
-        trial=trial,
-        index=victims,
-        job=job,
-        covered=covered and gpus <= standing.covered_room,
-        ground=ground,
-        gpus=gpus,
-        among=usable if among is None else usable & among,
-    )
-
-
 def _solve(ask: Ask) -> Found | None:
     """The first step in which there is a solution."""
-    whole = takes_whole_nodes(ask.spec, ask.ground.node_gpus)
     wide = ask.hint.spread in (Span.RACK, Span.BLOCK)
-    for number, step in ask.steps():
-        found = None
-        if whole and not wide:
-            found = emptied(ask, number, step, wanted_nodes(ask))
-        elif whole:
+    for number, step in enumerate(ask.steps):
+        if not ask.whole:
+            found = _less_than_a_node(ask, number, step)
+        elif wide:
             found = anyhow(ask, number, step)
         else:
-            found = _less_than_a_node(ask, number, step)
+            found = emptied(ask, number, step, wanted_nodes(ask))
         if found is not None:
             return found
     return None
@@ -129,13 +127,13 @@ def _less_than_a_node(ask: Ask, number: int, step: Step) -> Found | None:
     if ask.spec.replicas == 1 or ask.hint.pack is Span.NODE or (found is not None and not found.cost.jobs):
         return found
     apart = anyhow(ask, number, step)
-    return apart if found is None or (apart is not None and apart.key < found.key) else found
+    return apart if found is None or (apart is not None and apart[:2] < found[:2]) else found
 
 
-def _within_quota(trial: Trial, victims: VictimIndex, ask: Ask, found: Found, covered: bool) -> bool:
+def _within_quota(trial: Trial, victims: VictimIndex, ask: Ask, found: Found) -> bool:
     """Once the victims of its own team are gone; covered, where the job starts only so (R-12, R-40)."""
     standing = trial.shares.standing((ask.spec.team, ask.spec.gpu_type))
-    must_be_covered = untouchable(ask.job) and not covered
+    must_be_covered = untouchable(ask.job) and not ask.covered
     if ask.gpus <= standing.room and not must_be_covered:
         return True
     own = [rank for rank in found.victims if rank.team == ask.spec.team]
@@ -150,7 +148,7 @@ def _within_quota(trial: Trial, victims: VictimIndex, ask: Ask, found: Found, co
 # A solution becomes a Room
 
 
-def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, covered: bool) -> Room:
+def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found) -> Room:
     borrowed = any(_is_borrowed(victims.entries[rank.key].level) for rank in found.victims)
     stopped = tuple(sorted([rank.key for rank in found.victims]))
     theirs = _held_on(victims, found)
@@ -166,13 +164,13 @@ def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, 
             awaited.update(_holders(trial, victims, index, mask))
         victims.pledge(index, mask)
     victims.settle()
-    trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, covered)
+    trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
     return Room(
         job_id=job.id,
         ranks=ranks,
         victims=stopped,
         awaited=tuple(sorted(awaited.difference(stopped))),
-        rule=PreemptionRule.RECLAIM if covered and borrowed else PreemptionRule.PRIORITY,
+        rule=PreemptionRule.RECLAIM if ask.covered and borrowed else PreemptionRule.PRIORITY,
     )
 
 
@@ -210,7 +208,7 @@ def _holders(trial: Trial, victims: VictimIndex, index: NodeIndex, mask: int) ->
 def _lay(trial: Trial, victims: VictimIndex, ask: Ask, nodes: list[NodeIndex]) -> Ranks:
     """Ranks on what the nodes give now that the victims are about to end (R-32)."""
     spec = ask.spec
-    if takes_whole_nodes(spec, ask.ground.node_gpus):
+    if ask.whole:
         return _lay_whole(ask, nodes)
     ranks: list[tuple[NodeIndex, int]] = []
     most = 1 if ask.hint.spread is not None else spec.replicas

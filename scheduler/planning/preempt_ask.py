@@ -5,13 +5,13 @@ The search goes by steps. Each step lets in one more level of victims; the first
 the one that does least harm: borrowed before covered, low classes before higher ones, shielded ones last.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from commands.entities import Job
+from commands.shape import charged_gpus, takes_whole_nodes
 from events.ids import NodeIndex, TeamId
-from events.job import CLASS_RANK, JobSpec, PriorityClass, Span, Topology
+from events.job import CLASS_RANK, PriorityClass, Span, Topology
 from scheduler.planning.capacity import indexes_of
 from scheduler.planning.preempt_ground import COVERED, SHIELDED, VIEWS, Ground, Item, Place, Rank, chain_of
 from scheduler.planning.trial import Trial
@@ -38,54 +38,41 @@ class Cost(NamedTuple):
     lost_gpu_ms: int
 
 
-@dataclass(slots=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """A solution: GPUs of these nodes, once the victims are gone. `step`: its number, lower is better."""
 
     step: int
     cost: Cost
     nodes: list[NodeIndex]
     victims: list[Rank]
-    ground: Ground
-
-    @property
-    def key(self) -> tuple[int, Cost]:
-        return (self.step, self.cost)
 
 
-@dataclass(slots=True, kw_only=True)
 class Ask:
-    """One job's search on the nodes of one kind. `gpus`: what it would be charged there. `among`: bitset of the nodes
-    that it may use."""
+    """The search for jobs of one shape on the nodes of one kind: `job`, and those that are alike. `gpus`: what each
+    would be charged there. `among`: bitset of the nodes that they may use. `hint`: what has to hold. `steps`: numbered,
+    the least harm first."""
 
-    trial: Trial
-    index: VictimIndex
-    job: Job
-    covered: bool
-    ground: Ground
-    gpus: int
-    among: int
-
-    @property
-    def spec(self) -> JobSpec:
-        return self.job.spec
-
-    @property
-    def hint(self) -> Topology:
-        """A hint that is only a wish displaces nobody."""
-        return self.spec.topology if self.spec.topology.strict else Topology()
+    def __init__(self, trial: Trial, index: VictimIndex, job: Job, covered: bool, ground: Ground, among: int) -> None:
+        self.trial = trial
+        self.index = index
+        self.job = job
+        self.spec = job.spec
+        self.covered = covered
+        self.ground = ground
+        self.gpus = charged_gpus(job.spec, ground.node_gpus)
+        self.whole = takes_whole_nodes(job.spec, ground.node_gpus)
+        self.among = among
+        self.hint = job.spec.topology if job.spec.topology.strict else Topology()
+        self.gpus_max = self.gpus * trial.policy.evicted_percent_max // 100
+        self.steps = self._steps()
 
     # Who may be displaced
 
-    def steps(self) -> Iterator[tuple[int, Step]]:
-        """Numbered, the least harm first."""
-        number = 0
-        for view in chain_of(self.job.priority_class, self.covered):
-            yield number, self._step(view, frozenset(VIEWS[view]))
-            number += 1
-        extra = self._step(view, frozenset((*VIEWS[view], COVERED, COVERED + 1, COVERED + 2)))
-        if extra.disputed:
-            yield number, extra
+    def _steps(self) -> list[Step]:
+        steps = [self._step(view, frozenset(VIEWS[view])) for view in chain_of(self.job.priority_class, self.covered)]
+        view = steps[-1].view
+        own = self._step(view, frozenset((*VIEWS[view], COVERED, COVERED + 1, COVERED + 2)))
+        return [*steps, own] if own.disputed and own.own != steps[-1].own else steps
 
     def _step(self, view: int, levels: frozenset[int]) -> Step:
         """Of its own team a job displaces lower classes alone, borrowed or covered, and none that is shielded."""
@@ -128,14 +115,11 @@ class Ask:
             jobs += 1
             gpus += rank.gpus
             lost += rank.gpus * (now + rank.minus_saved_at)
-        return Cost(self.wasteful(gpus), jobs, gpus, lost)
-
-    def wasteful(self, gpus: int) -> bool:
-        return gpus * 100 > self.gpus * self.trial.policy.evicted_percent_max
+        return Cost(gpus > self.gpus_max, jobs, gpus, lost)
 
     def found(self, number: int, nodes: list[NodeIndex], victims: Iterable[Rank]) -> Found:
         chosen = sorted(victims)
-        return Found(step=number, cost=self.cost(chosen), nodes=nodes, victims=chosen, ground=self.ground)
+        return Found(number, self.cost(chosen), nodes, chosen)
 
     # Where it may lie
 

@@ -41,7 +41,7 @@ def cheaper(ask: Ask, number: int, ranks: list[Rank], found: Found, fits: Fits, 
             tried += 1
             nodes = fits(frozenset(chosen))
             if nodes is not None:
-                best = Found(step=number, cost=cost, nodes=nodes, victims=list(chosen), ground=ask.ground)
+                best = Found(number, cost, nodes, list(chosen))
                 break
     return best
 

@@ -45,7 +45,7 @@ def emptied(ask: Ask, number: int, step: Step, wanted: int) -> Found | None:
     best: Found | None = None
     for region in _regions(ask, bits, wanted):
         found = _cheapest(ask, number, step, region, wanted)
-        if best is None or found.key < best.key:
+        if best is None or found[:2] < best[:2]:
             best = found
     assert best is not None
     ranks = candidates(ask, step, bits) if best.cost.jobs > 1 else []
@@ -116,6 +116,7 @@ class _Picker:
     def __init__(self, ask: Ask, step: Step, nodes: int, wanted: int, order: dict[str, int]) -> None:
         self._ask = ask
         self._order = order
+        self._wanted = wanted_nodes(ask)
         self.victims: set[Rank] = set()
         self._on: dict[NodeIndex, list[Rank]] = {}
         self._nodes_of: dict[Rank, list[NodeIndex]] = {}
@@ -157,8 +158,7 @@ class _Picker:
                 jobs += ONE // part
                 gpus += rank.gpus * ONE // part
                 lost += rank.gpus * (now + rank.minus_saved_at)
-        size = self._ask.ground.node_gpus
-        wasteful = gpus * 100 > size * ONE * self._ask.trial.policy.evicted_percent_max
+        wasteful = gpus * self._wanted > self._ask.gpus_max * ONE
         place = self._ask.index.places[index]
         return (wasteful, jobs, gpus, self._order[place.block], lost, index)
 

@@ -6,7 +6,6 @@ Here the placement rules themselves are asked (fit.find), on a small fleet as it
 
 from dataclasses import replace
 
-from commands.shape import takes_whole_nodes
 from commands.state import State
 from events.ids import NodeIndex
 from events.job import Topology
@@ -41,7 +40,7 @@ def anyhow(ask: Ask, number: int, step: Step) -> Found | None:
 def _relevant(ask: Ask, step: Step, nodes: int) -> int:
     """Nodes that suffice to tell whether there is a place, and to find a cheap one: of each rack (of all, where nothing
     is said about racks and blocks) as many as there are replicas, of those that give most, and of the emptiest."""
-    if nodes.bit_count() <= NODES_MAX or takes_whole_nodes(ask.spec, ask.ground.node_gpus):
+    if nodes.bit_count() <= NODES_MAX or ask.whole:
         return nodes
     groups = [nodes] if ask.hint == Topology() else ask.racks(nodes)
     chosen = 0

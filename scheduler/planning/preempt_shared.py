@@ -28,7 +28,7 @@ def on_one_node(ask: Ask, number: int, step: Step) -> Found | None:
     several = _several(ask, number, step, nodes)
     if one is None or several is None:
         return several or one
-    return min(one, several, key=lambda found: found.key)
+    return min(one, several, key=lambda found: found[:2])
 
 
 # One victim
@@ -38,17 +38,19 @@ def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
     """The best single victim: the first of its level and size that lies where it is enough."""
     need, ground = ask.spec.gpus, ask.ground
     best: tuple[Rank, NodeIndex] | None = None
-    for level in sorted({*VIEWS[step.view], *step.own}):
-        for size in range(1, ground.node_gpus + 1):
-            by_team = ground.ranked.get((level, size))
-            there = nodes & ground.at_least(0, need - size) if by_team else 0
-            if not there or not by_team:
-                continue
-            for team, ranked in by_team.items():
-                found = _first(ranked, there) if ask.may(step, level, team) else None
+    others = VIEWS[step.view]
+    for (level, size), by_team in ground.ranked.items():
+        if not by_team or not (level in others or level in step.own):
+            continue
+        there = nodes & ground.at_least(0, need - size)
+        if not there:
+            continue
+        for team, ranked in by_team.items():
+            if level in (step.own if team == ask.spec.team else others):
+                found = _first(ranked, there)
                 if found is not None and (best is None or _better(ask, found, best)):
                     best = found
-    return None if best is None else ask.found(number, [best[1]], (best[0],))
+    return None if best is None else Found(number, ask.cost((best[0],)), [best[1]], [best[0]])
 
 
 def _first(ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, NodeIndex] | None:
@@ -60,7 +62,7 @@ def _first(ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, Node
 
 
 def _better(ask: Ask, one: tuple[Rank, NodeIndex], other: tuple[Rank, NodeIndex]) -> bool:
-    """Few GPUs, little work lost, of the team that is furthest over its share, begun late, by job id (R-40)."""
+    """Few GPUs, little work lost, of the team that is furthest over its share, begun late, by id and node (R-40)."""
     first, second = one[0], other[0]
     if first.gpus != second.gpus:
         return first.gpus < second.gpus
@@ -69,7 +71,7 @@ def _better(ask: Ask, one: tuple[Rank, NodeIndex], other: tuple[Rank, NodeIndex]
     over = [ask.index.over_share(rank.team, ask.spec.gpu_type) for rank in (first, second)]
     if over[0] != over[1]:
         return over[0] > over[1]
-    return (first.minus_granted_at, first.job_id) < (second.minus_granted_at, second.job_id)
+    return (first[3:], one[1]) < (second[3:], other[1])
 
 
 # Several victims
@@ -83,7 +85,7 @@ def _several(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
         need = ask.spec.gpus - place.counts[0]
         victims = _fewest(ask, ask.items(step, place), need)
         found = ask.found(number, [index], victims)
-        if best is None or found.key < best.key:
+        if best is None or found[:2] < best[:2]:
             best = found
     return best
 

@@ -6,6 +6,7 @@ cycle room is made for trial (`stop`, `pledge`), and all is put back (`undo`).
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from typing import Any
 
 from commands.displace import saved_at, shielded_until, untouchable
 from commands.entities import Attempt, AttemptKey, Job, Node
@@ -43,6 +44,8 @@ class VictimIndex:
         """(team, level) -> bitset of the nodes on which it has leases of that level."""
         self.failed: dict[object, Instant] = {}
         """Searches that found nothing -> until when that holds, if nothing changes. Only saves work."""
+        self.asks: dict[object, Any] = {}
+        """Searches of this cycle, by shape."""
         self._borrowed: dict[ShareKey, frozenset[AttemptKey]] = {}
         self._later: list[tuple[Instant, AttemptKey]] = []
         self._dirty_attempts: set[AttemptKey] = set(state.attempts.rows)
@@ -99,6 +102,7 @@ class VictimIndex:
         if not self._dirty_attempts and not self._dirty_nodes:
             return
         self.failed.clear()
+        self.asks.clear()
         self._over.clear()
         for attempt_key in self._dirty_attempts:
             self._enter(attempt_key, now)
@@ -296,6 +300,7 @@ class VictimIndex:
             self._dirty_nodes.update(self._taken)
             self._taken.clear()
             self._pledged.clear()
+            self.asks.clear()
         self._changed.clear()
         self._over.clear()
 
