@@ -14,6 +14,7 @@ from heapq import heapify, heappop, heappush
 from commands.entities import Job
 from commands.evolve.fair import advance_s
 from commands.plan import Hold, Placement, Plan, Ranks, Resize, Room
+from commands.policy import Preset
 from commands.state import Change, State
 from events.ids import Instant, JobId, TeamId
 from events.preemption import PledgeEnd
@@ -23,14 +24,11 @@ from scheduler.planning.capacity import Capacity
 from scheduler.planning.fit import find
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.order import FairShares, Turn, turn
-from scheduler.planning.queue import Line, Queue, Shape
+from scheduler.planning.presets import plan_plainly
+from scheduler.planning.queue import ELEMENT_RANKS, Line, Queue, Shape
 from scheduler.planning.quota import Shares, untouchable
 from scheduler.planning.trial import Trial
 from scheduler.planning.victims import VictimIndex
-
-ELEMENT_RANKS = 3
-"""The start of an array's element writes one event more: it counts as so many ranks more of what a commit holds."""
-
 
 MEMORY_MS = 5_000
 """A shape that did not fit is tried again after so long, whatever happened."""
@@ -67,9 +65,10 @@ class Planner:
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
         """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""
-        cycle = Cycle(self, now, ranks_max)
         try:
-            return cycle.run()
+            if self.state.policy.preset is not Preset.DEFAULT:
+                return plan_plainly(self, now, ranks_max)
+            return Cycle(self, now, ranks_max).run()
         finally:
             self.capacity.undo()
             self.shares.undo()

@@ -16,6 +16,8 @@ from events.job import CLASS_RANK, Topology
 from scheduler.planning.order import HOUR_MS, NEVER, EntryKey, entry_key
 
 Entry = tuple[EntryKey, JobId]
+ELEMENT_RANKS = 3
+"""The start of an array's element writes one event more: it counts as so many ranks more of what a commit holds."""
 LIMIT_STEPS = 8
 """Classes of run-time limits in each doubling: a limit counts as at most 1/8 longer than it is."""
 

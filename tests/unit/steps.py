@@ -11,7 +11,7 @@ from commands.policy import Policy
 from commands.reports import CheckpointReport, FromNode, Phase, TaskEndedReport, TaskStartedReport, Tick, ZombieReport
 from events.gang import GangAllocated, GangEnding
 from events.ids import GpuMask, LeaseId, NodeId, NodeIndex, TeamId
-from events.job import EndReason, JobQueued, JobSubmitted, QueueReason
+from events.job import ArrayRange, EndReason, JobQueued, JobSubmitted, QueueReason
 from events.node import NodeDrained, NodeLost, NodeRegistered, NodesConfirmed, NodeSuspected
 from events.policy import PolicyChanged
 from events.task import TaskEnd
@@ -95,6 +95,10 @@ def policy(**fields: Any) -> Step:
 
 def submit(name: str, **fields: Any) -> SubmitJob:
     return SubmitJob(job_id=job_id(name), spec=spec(**fields))
+
+
+def array(first: int, last: int, throttle: int | None = None) -> ArrayRange:
+    return ArrayRange(first=first, last=last, throttle=throttle)
 
 
 def cancel(name: str) -> CancelJob:

@@ -12,7 +12,6 @@ from commands.reports import Tick
 from events.gang import GangAllocated, GangEnding
 from events.ids import JobId, array_named, element_id, lease_id, parse_lease_id
 from events.job import (
-    ArrayRange,
     Dependency,
     DependsWhen,
     EndReason,
@@ -30,6 +29,7 @@ from tests.builders import job_id, quota
 from tests.scenario import Scenario
 from tests.unit.steps import (
     all_started,
+    array,
     cancel,
     change,
     checkpointed,
@@ -48,10 +48,6 @@ from tests.unit.steps import (
 )
 
 A = job_id("a")
-
-
-def array(first: int, last: int, throttle: int | None = None) -> ArrayRange:
-    return ArrayRange(first=first, last=last, throttle=throttle)
 
 
 def elements(scenario: Scenario) -> tuple[int, int, int, int]:
