@@ -35,10 +35,10 @@ def on_one_node(ask: Ask, number: int, step: Step) -> Found | None:
 
 
 def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
-    """The best single victim: the first of its level and size that lies where it is enough."""
-    need, ground = ask.spec.gpus, ask.ground
+    """The best single victim: few GPUs, little work lost, of the team that is furthest over its share, begun late, by
+    job id (R-40)."""
+    need, ground, own_team, others = ask.spec.gpus, ask.ground, ask.spec.team, VIEWS[step.view]
     best: tuple[Rank, NodeIndex] | None = None
-    others = VIEWS[step.view]
     for (level, size), by_team in ground.ranked.items():
         if not by_team or not (level in others or level in step.own):
             continue
@@ -46,10 +46,14 @@ def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
         if not there:
             continue
         for team, ranked in by_team.items():
-            if level in (step.own if team == ask.spec.team else others):
-                found = _first(ranked, there)
-                if found is not None and (best is None or _better(ask, found, best)):
-                    best = found
+            if level not in (step.own if team == own_team else others):
+                continue
+            found = _first(ranked, there)
+            if found is None:
+                continue
+            cost = found[0][:2]
+            if best is None or cost < best[0][:2] or (cost == best[0][:2] and _sooner(ask, found, best)):
+                best = found
     return None if best is None else Found(number, ask.cost((best[0],)), [best[1]], [best[0]])
 
 
@@ -61,16 +65,14 @@ def _first(ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, Node
     return None
 
 
-def _better(ask: Ask, one: tuple[Rank, NodeIndex], other: tuple[Rank, NodeIndex]) -> bool:
-    """Few GPUs, little work lost, of the team that is furthest over its share, begun late, by id and node (R-40)."""
+def _sooner(ask: Ask, one: tuple[Rank, NodeIndex], other: tuple[Rank, NodeIndex]) -> bool:
+    """Of two that cost the same."""
     first, second = one[0], other[0]
-    if first.gpus != second.gpus:
-        return first.gpus < second.gpus
-    if first.minus_saved_at != second.minus_saved_at:
-        return first.minus_saved_at < second.minus_saved_at
-    over = [ask.index.over_share(rank.team, ask.spec.gpu_type) for rank in (first, second)]
-    if over[0] != over[1]:
-        return over[0] > over[1]
+    if first.team != second.team:
+        share = ask.index.over_share
+        first_over, second_over = share(first.team, ask.spec.gpu_type), share(second.team, ask.spec.gpu_type)
+        if first_over != second_over:
+            return first_over > second_over
     return (first[3:], one[1]) < (second[3:], other[1])
 
 
