@@ -3,6 +3,7 @@
 Pure, and recomputable for any past moment from the state then; never logged. Sentences are made at the edge.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -21,6 +22,10 @@ class Factor(StrEnum):
     """What holds a job back. Stable: clients compare them."""
 
     HELD = "held"
+    DEPENDENCIES = "dependencies"
+    """Jobs that it waits for have not ended (R-7)."""
+    THROTTLED = "throttled"
+    """As many elements of the array are there as may be at once."""
     BACKOFF = "backoff"
     PLEDGED = "pledged"
     """Room is being made for it."""
@@ -51,14 +56,24 @@ def explain(planner: Planner, job_id: JobId, now: Instant) -> tuple[Reason, ...]
     job = planner.state.jobs.get(job_id)
     if job is None or job.state is not JobState.QUEUED:
         return ()
-    if job.held:
-        return (Reason(Factor.HELD),)
+    if not job.eligible:
+        return tuple(_ineligible(job))
     trial = Trial(state=planner.state, now=now, capacity=planner.capacity, shares=planner.shares)
     reserve.keep(trial)
     reasons = [*_of_itself(trial, job), *_of_quota(trial, job)]
     if job.id not in planner.state.pledges:
         reasons += _of_room(planner, trial, job)
     return tuple(reasons) or (Reason(Factor.NEXT),)
+
+
+def _ineligible(job: Job) -> Iterator[Reason]:
+    """What keeps it out of the queue."""
+    if job.held:
+        yield Reason(Factor.HELD)
+    if job.waits_on:
+        yield Reason(Factor.DEPENDENCIES, {"jobs": len(job.waits_on), "first": job.waits_on[0]})
+    if job.elements is not None and job.grants_max <= 0:
+        yield Reason(Factor.THROTTLED, {"elements": job.elements.open, "waiting": job.unmade})
 
 
 def _of_itself(trial: Trial, job: Job) -> list[Reason]:
