@@ -18,6 +18,8 @@ def settle(trial: Trial) -> tuple[list[Placement], list[tuple[JobId, PledgeEnd]]
         end = _end(trial, pledge)
         if end is not None:
             over.append((job_id, end))
+        if end is not None and end is not PledgeEnd.STARTED:
+            trial.unpledged.add(pledge.gpu_type)
         if end is PledgeEnd.STARTED:
             placements.append(Placement(job_id=job_id, ranks=pledge.ranks))
     return placements, over

@@ -34,6 +34,8 @@ def make_room(
     What it takes is taken in `trial` and `victims`: the free GPUs of the placement, the victims, the team's share.
     Without an index one is made for this one question: at most one room a cycle is found so.
     """
+    if job.spec.gpu_type in trial.unpledged:
+        return None
     if victims is None:
         if trial.stopping:
             return None

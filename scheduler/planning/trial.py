@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from commands.entities import AttemptKey, Job, NodeState, Reservation, ReservationKey
 from commands.policy import Policy
 from commands.state import State
-from events.ids import Instant, JobId, NodeIndex
+from events.ids import GpuType, Instant, JobId, NodeIndex
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.quota import Shares
 
@@ -30,6 +30,8 @@ class Trial:
     stopping: set[AttemptKey] = field(default_factory=set)
     started: set[JobId] = field(default_factory=set)
     busy_until: dict[NodeIndex, int] = field(default_factory=dict)
+    unpledged: set[GpuType] = field(default_factory=set)
+    """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""
     _bits: dict[tuple[NodeIndex, ...], int] = field(default_factory=dict)
 
     @property
