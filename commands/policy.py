@@ -38,7 +38,7 @@ NOT_BELOW = {
 class Policy(BaseModel):
     """All parameters. A change is a PolicyChanged event; it holds from the next decision, and the next cycle, on."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
 
     preset: Preset = Preset.DEFAULT
     """Which planner holds: `default` is the policy of this page; `fifo`, `skip` and `easy` are baselines for replay."""

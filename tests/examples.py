@@ -59,13 +59,11 @@ class Example:
 def examples(page: str) -> list[Example]:
     """All of a page, in order. Raises AssertionError where a picture has no steps, or the steps no table."""
     found: list[Example] = []
-    heading, number = "", 0
     for part in re.split(r"^(?=#+ )", page, flags=re.MULTILINE):
-        heading, number = part.partition("\n")[0].strip("# "), 0
+        heading = part.partition("\n")[0].strip("# ")
         blocks = list(_FENCE.finditer(part))
-        for picture, script in zip(blocks[::2], blocks[1::2], strict=True):
+        for number, (picture, script) in enumerate(zip(blocks[::2], blocks[1::2], strict=True), 1):
             assert (picture[1], script[1]) == ("cluster", "steps"), f"{heading}: a picture, then its steps"
-            number += 1
             lines = tuple(line.strip() for line in script[2].splitlines() if line.strip())
             found.append(Example(f"{heading} {number}", picture[2], lines, tuple(_rows(part[script.end() :]))))
             assert found[-1].table, f"{heading}: no table"

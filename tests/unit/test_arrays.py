@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from time import perf_counter
 
+import orjson
 import pytest
 
 from commands.decide import following
 from commands.refusal import RefusalCode
 from commands.reports import Tick
+from events.envelope import RECORD_BYTES_MAX
 from events.gang import GangAllocated, GangEnding
-from events.ids import JobId, array_named, element_id, lease_id, parse_lease_id
+from events.ids import GpuMask, Instant, JobId, NodeIndex, array_named, element_id, lease_id, parse_lease_id
 from events.job import (
     Dependency,
     DependsWhen,
@@ -25,6 +27,7 @@ from events.job import (
 )
 from scheduler import effects
 from scheduler.link import StartTask
+from scheduler.planning.queue import ELEMENT_RANKS
 from tests.builders import job_id, quota
 from tests.scenario import Scenario
 from tests.unit.steps import (
@@ -226,6 +229,37 @@ class TestCommands:
         ready.given(extend("a", 600), all_started("a_0"), ended("a_0"), plan())
         assert (ready.job("a_1").max_runtime_s, ready.job("a_4").max_runtime_s) == (3600, 4200)
         ready.when(extend("a", 600)).then_refused(RefusalCode.WRONG_STATE, "state")
+
+
+class TestRoom:
+    """Arrays and preemption: room is made for one element at a time."""
+
+    def test_an_array_takes_back_what_is_lent(self) -> None:
+        """Each cycle asks room for one element; it starts on what was pledged, and the next is asked for."""
+        ready = Scenario().given(cluster("b0: [8] [8]"), quota("red", 16, 0), quota("blue", 0, 16))
+        ready.given(runs("x", "y", team="blue", gpus_per_replica=8))
+        ready.when(submit("a", array=array(0, 3), gpus_per_replica=8), plan())
+        assert ready.state.pledges[A].gpus == 8
+        ready.given(plan(), plan())
+        victim = next(name for name in "xy" if ready.attempt(name).ending is not None)
+        ready.given(stopped(victim), plan())
+        assert ready.job_state("a_0") == "STARTING"
+        ready.given(plan(), plan())
+        other = "y" if victim == "x" else "x"
+        assert ready.attempt(other).ending == "preempted"
+        ready.given(stopped(other), plan())
+        assert (ready.job_state("a_1"), elements(ready)) == ("STARTING", (2, 2, 0, 0))
+
+    def test_a_cycle_of_elements_fits_a_record(self) -> None:
+        """As many elements as one cycle starts, with the longest ids there are, make one record of the log."""
+        ready = Scenario().given(quota())
+        longest = job_id("x" * 38 + "_49999")
+        made = JobElementMade(job_id=longest, array=job_id("x" * 38), index=49_999)
+        ranks = ((NodeIndex(4_999), GpuMask(255)),)
+        granted = GangAllocated(job_id=longest, attempt=1, ranks=ranks, limit_at=Instant(ready.at))
+        written = '{"type":"gang.allocated","v":1,"body":},'
+        size = sum(len(orjson.dumps(event)) + len(written) for event in (made, granted))
+        assert size * 4_000 // (1 + ELEMENT_RANKS) < RECORD_BYTES_MAX
 
 
 class TestOthers:
