@@ -102,7 +102,7 @@ def _cluster_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | No
     if facts.holding(spec, ANYWHERE):
         return None
     charged = charged_gpus(spec, facts.node_gpus, replicas_min(spec))
-    return Refusal(RefusalCode.OVER_CLUSTER, "replicas", f"{charged} GPUs", f"{facts.gpus} GPUs")
+    return Refusal(RefusalCode.OVER_CLUSTER, "replicas", f"{charged} GPUs", f"{facts.gpus(spec.gpus_per_replica)} GPUs")
 
 
 def _quota(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:

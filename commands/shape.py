@@ -47,10 +47,10 @@ class TypeFacts:
 
     sizes: tuple[SizeFacts, ...]
 
-    @property
-    def gpus(self) -> int:
-        """Of the node size of which there are the most GPUs: a gang is placed on nodes of one size."""
-        return max(size.gpus for size in self.sizes)
+    def gpus(self, each: int) -> int:
+        """Of the node size of which there are the most GPUs, of those that hold a rank of `each`: a gang is placed on
+        nodes of one size."""
+        return max(size.gpus for size in self.sizes if size.node_gpus >= each)
 
     @property
     def node_gpus(self) -> int:
