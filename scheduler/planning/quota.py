@@ -1,18 +1,20 @@
-"""Who stands where with its quota: covered and borrowed use (R-12). The one place for that rule.
+"""Who stands where with its quota: covered and borrowed use (R-12).
 
-Walk the leases of a team on a type by class (high first; prod-serving and what may not be preempted before all), then
-by start: one that fits what is left of the guarantee is covered, one that does not is borrowed and skipped. GPUs
-pledged to a job count as its team's covered use. A queued job is covered if covered use + its charged GPUs stays within
+Which leases are covered is found by walking them (commands.coverage: the one place for that rule); here the walks are
+kept, and what a cycle grants for trial is added. A queued job is covered if covered use + its charged GPUs stays within
 the guarantee. While a team uses no more than its guarantee all of it is covered, and nothing has to be walked.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from commands.entities import Attempt, AttemptKey, Job
+from commands.coverage import walk
+from commands.displace import untouchable
+from commands.entities import Attempt, AttemptKey
 from commands.state import Change, State
-from events.ids import GpuType, TeamId
-from events.job import CLASS_RANK, PriorityClass
+from events.ids import GpuType, JobId, TeamId
+
+__all__ = ["NOTHING", "ShareKey", "Shares", "Standing", "untouchable"]
 
 ShareKey = tuple[TeamId, GpuType]
 
@@ -46,6 +48,7 @@ class Shares:
     def __init__(self, state: State) -> None:
         self._state = state
         self._attempts: dict[ShareKey, set[AttemptKey]] = {}
+        self._pledges: dict[ShareKey, set[JobId]] = {}
         self._pledged: dict[ShareKey, int] = {}
         self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
         self._granted: list[tuple[ShareKey, int, bool]] = []
@@ -54,6 +57,7 @@ class Shares:
             self._attempts.setdefault((attempt.team, attempt.gpu_type), set()).add(attempt.key)
         for pledge in state.pledges.rows.values():
             key = (pledge.team, pledge.gpu_type)
+            self._pledges.setdefault(key, set()).add(pledge.job_id)
             self._pledged[key] = self._pledged.get(key, 0) + pledge.gpus
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -66,6 +70,10 @@ class Shares:
                     self._feed_attempt(change)
                 case "pledges":
                     key = (row.team, row.gpu_type)
+                    if change.new is None:
+                        self._pledges[key].discard(row.job_id)
+                    else:
+                        self._pledges.setdefault(key, set()).add(row.job_id)
                     by = (change.new is not None) - (change.old is not None)
                     self._pledged[key] = self._pledged.get(key, 0) + by * row.gpus
                     self._walked.pop(key, None)
@@ -84,7 +92,7 @@ class Shares:
             self._attempts.setdefault(key, set()).add(row.key)
         elif change.new is None:
             self._attempts[key].discard(row.key)
-        if change.old is None or change.new is None or change.old.charged != change.new.charged:
+        if change.old is None or change.new is None or _turns(change.old) != _turns(change.new):
             self._walked.pop(key, None)
 
     def standing(self, key: ShareKey) -> Standing:
@@ -94,7 +102,7 @@ class Shares:
             return NOTHING
         pledged = self._pledged.get(key, 0)
         use = (usage.charged if usage is not None else 0) + pledged
-        covered = use if use <= quota.guaranteed else self._walk(key)[0] + pledged
+        covered = use if use <= quota.guaranteed else self._walk(key)[0]
         extra_use, extra_covered = self._extra.get(key, (0, 0))
         return Standing(
             guaranteed=quota.guaranteed,
@@ -140,27 +148,18 @@ class Shares:
             self._extra.clear()
 
     def _walk(self, key: ShareKey) -> tuple[int, frozenset[AttemptKey]]:
-        """(covered GPUs of attempts, borrowed attempts) of a team that uses more than its guarantee."""
+        """(covered GPUs, borrowed attempts) of a team that uses more than its guarantee."""
         known = self._walked.get(key)
         if known is not None:
             return known
         quota = self._state.quotas.get(key)
-        left = (quota.guaranteed if quota is not None else 0) - self._pledged.get(key, 0)
-        covered, borrowed = 0, set()
-        for attempt in sorted(map(self._state.attempts.__getitem__, self._attempts.get(key, ())), key=self._walk_key):
-            if attempt.charged <= left:
-                left -= attempt.charged
-                covered += attempt.charged
-            else:
-                borrowed.add(attempt.key)
-        walked = self._walked[key] = (covered, frozenset(borrowed))
+        attempts = map(self._state.attempts.__getitem__, self._attempts.get(key, ()))
+        pledges = map(self._state.pledges.__getitem__, self._pledges.get(key, ()))
+        walked = walk(self._state, quota.guaranteed if quota is not None else 0, attempts, pledges)
+        self._walked[key] = walked
         return walked
 
-    def _walk_key(self, attempt: Attempt) -> tuple[bool, int, int, str]:
-        job = self._state.jobs[attempt.job_id]
-        return (not untouchable(job), CLASS_RANK[job.priority_class], attempt.grant[1], attempt.job_id)
 
-
-def untouchable(job: Job) -> bool:
-    """prod-serving, and what said `preemptible: false`: starts only covered, and no class preempts it (R-40)."""
-    return job.priority_class is PriorityClass.PROD_SERVING or not job.spec.checkpoint.preemptible
+def _turns(attempt: Attempt) -> tuple[int, bool]:
+    """What of an attempt the walk looks at and may change."""
+    return (attempt.charged, attempt.ending is not None)

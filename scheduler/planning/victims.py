@@ -71,7 +71,7 @@ class VictimIndex:
                 case "attempts":
                     self._dirty_attempts.add(change.key)
                     row = new if new is not None else old
-                    if old is None or new is None or old.charged != new.charged:
+                    if old is None or new is None or (old.charged, old.ending) != (new.charged, new.ending):
                         self._dirty_teams.add((row.team, row.gpu_type))
                 case "nodes":
                     if old is None or new is None or _room_of(old) != _room_of(new):
