@@ -2,7 +2,7 @@
 
 By class, high first, what may not be displaced before all; then by start. One that fits what is left of the guarantee
 is covered, one that does not is borrowed and skipped. A job that has a pledge is walked as if it started now, so that
-its start turns nobody's lease over; what is ending comes last, so that it pushes nobody out before it is gone.
+its start turns nobody's lease over; what is ending, or makes room for it, comes last: it pushes nobody out meanwhile.
 """
 
 from collections.abc import Iterable
@@ -20,8 +20,12 @@ def walk(
     state: State, guaranteed: int, attempts: Iterable[Attempt], pledges: Iterable[Pledge] = ()
 ) -> tuple[int, frozenset[AttemptKey]]:
     """(covered GPUs, borrowed attempts) of a team's attempts and pledges on one type."""
-    jobs, left, borrowed = state.jobs, guaranteed, set()
-    turns = [(_turn(jobs[row.job_id], row.ending is not None, row.grant[1]), row.charged, row) for row in attempts]
+    jobs, left, borrowed, pledges = state.jobs, guaranteed, set(), list(pledges)
+    going = {key for row in pledges for key in (*row.victims, *row.awaited)}
+    turns = [
+        (_turn(jobs[row.job_id], row.ending is not None or row.key in going, row.grant[1]), row.charged, row)
+        for row in attempts
+    ]
     waiting = [(_turn(jobs[row.job_id], False, _NOW), row.gpus, None) for row in pledges if row.job_id in jobs]
     for _, gpus, attempt in sorted([*turns, *waiting], key=lambda turn: turn[0]):
         if gpus <= left:

@@ -110,8 +110,12 @@ def _block_order(ask: Ask, region: int, wanted: int) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
+Key = tuple[bool, int, int, int, int, int, int, NodeIndex]
+
+
 class _Picker:
-    """Picks nodes by what each would add: (wasteful, victims, GPUs beyond the node's, block, work lost, index)."""
+    """Picks nodes by what each would add: (wasteful, victims, their GPUs, block, work lost, teams' use over their share,
+    latest start, index)."""
 
     def __init__(self, ask: Ask, step: Step, nodes: int, wanted: int, order: dict[str, int]) -> None:
         self._ask = ask
@@ -149,18 +153,19 @@ class _Picker:
                             heappush(heap, self._key(other))
         return list(chosen)
 
-    def _key(self, index: NodeIndex) -> tuple[bool, int, int, int, int, NodeIndex]:
-        now, jobs, gpus, lost = self._ask.trial.now, 0, 0, 0
-        parts, victims = self._parts, self.victims
+    def _key(self, index: NodeIndex) -> Key:
+        ask, parts, victims = self._ask, self._parts, self.victims
+        now, gpu_type, jobs, gpus, lost, over, granted = ask.trial.now, ask.spec.gpu_type, 0, 0, 0, 0, 0
         for rank in self._on[index]:
             if rank not in victims:
                 part = parts[rank]
                 jobs += ONE // part
                 gpus += rank.gpus * ONE // part
                 lost += rank.gpus * (now + rank.minus_saved_at)
-        wasteful = gpus * self._wanted > self._ask.gpus_max * ONE
-        place = self._ask.index.places[index]
-        return (wasteful, jobs, gpus, self._order[place.block], lost, index)
+                over -= ask.index.over_share(rank.team, gpu_type)
+                granted += rank.minus_granted_at
+        wasteful = gpus * self._wanted > ask.gpus_max * ONE
+        return (wasteful, jobs, gpus, self._order[ask.index.places[index].block], lost, over, granted, index)
 
 
 def _pruned(
