@@ -175,6 +175,13 @@ class Crowd:
         self.feed(self.state.accept())
         return draft.events
 
+    def stale(self, plan: Plan) -> list[tuple[JobId, str]]:
+        """What of the plan may not be, with why. Nothing is kept."""
+        self._begin()
+        found = apply(Draft(self.state), plan)
+        self.state.discard()
+        return found
+
     def order(self, name: str) -> Room:
         """Room for the job is made, in fact."""
         (room,) = self.rooms(name)

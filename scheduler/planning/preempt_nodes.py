@@ -114,8 +114,8 @@ Key = tuple[bool, int, int, int, int, int, int, NodeIndex]
 
 
 class _Picker:
-    """Picks nodes by what each would add: (wasteful, victims, their GPUs, block, work lost, teams' use over their share,
-    latest start, index)."""
+    """Picks nodes by what each would add: (wasteful, victims, their GPUs, block, work lost, how far over their shares the
+    teams are, latest start, index)."""
 
     def __init__(self, ask: Ask, step: Step, nodes: int, wanted: int, order: dict[str, int]) -> None:
         self._ask = ask
