@@ -178,3 +178,16 @@ def charged_gpus(spec: JobSpec, node_gpus: int, replicas: int | None = None) -> 
     if count * spec.gpus_per_replica < node_gpus:
         return count * spec.gpus_per_replica
     return -(-count // ranks_per_node(spec, node_gpus)) * node_gpus
+
+
+def least_charge(state: State, spec: JobSpec) -> int:
+    """GPUs that the smallest gang that will do is charged for, on the size of node that charges least for it."""
+    count, each = replicas_min(spec), spec.gpus_per_replica
+    if count == 1:
+        return each
+    sizes = {
+        size
+        for gpu_type, size, memory_gb in state.pools
+        if gpu_type == spec.gpu_type and size >= each and memory_gb >= spec.gpu_memory_gb_min
+    }
+    return min((charged_gpus(spec, size, count) for size in sizes), default=count * each)

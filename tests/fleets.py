@@ -16,6 +16,7 @@ from typing import Any
 
 from commands.entities import Node
 from commands.plan import Ranks
+from commands.shape import count_node
 from commands.state import State
 from events.ids import BlockId, ClusterId, GpuType, NodeId, NodeIndex, TeamId
 from events.job import JobSpec, Topology
@@ -28,7 +29,10 @@ RANKS = digits + ascii_lowercase
 def state_of(nodes: Iterable[Node]) -> State:
     """A state that has these nodes and nothing else."""
     state = State(ClusterId("c1"))
-    state.nodes.rows.update({node.index: node for node in nodes})
+    for node in nodes:
+        state.nodes.rows[node.index] = node
+        count_node(state, node, 1)
+    state.accept()
     return state
 
 

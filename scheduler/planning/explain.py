@@ -58,7 +58,7 @@ def explain(planner: Planner, job_id: JobId, now: Instant) -> tuple[Reason, ...]
         return ()
     if not job.eligible:
         return tuple(_ineligible(job))
-    trial = Trial(state=planner.state, now=now, capacity=planner.capacity, shares=planner.shares)
+    trial = planner.trial(now)
     reserve.keep(trial)
     reasons = [*_of_itself(trial, job), *_of_quota(trial, job)]
     if job.id not in planner.state.pledges:
@@ -88,7 +88,7 @@ def _of_itself(trial: Trial, job: Job) -> list[Reason]:
 
 def _of_quota(trial: Trial, job: Job) -> list[Reason]:
     standing = trial.shares.standing((job.spec.team, job.spec.gpu_type))
-    asked = job.spec.gpus
+    asked = trial.charge(job)
     if asked > standing.room:
         figures: dict[str, int | str] = {"asked": asked, "use": standing.use, "limit": standing.limit}
         return [Reason(Factor.OVER_LIMIT, figures)]

@@ -66,9 +66,10 @@ def find_with_fallback(
     among: int | None = None,
     replicas: int | None = None,
     prefer: int = 0,
+    gpus_max: int | None = None,
     steps_max: int = STEPS_MAX,
 ) -> Found | None:
-    """As `find`, and whether first fit had to take over."""
+    """As `find`, and whether first fit had to take over. `gpus_max`: what the gang may be charged at most."""
     count = spec.replicas if replicas is None else replicas
     if count == 1:
         ranks = _one_rank(capacity, spec, among, prefer)
@@ -76,6 +77,8 @@ def find_with_fallback(
     for hint in _wishes(spec.topology):
         for pool, usable in _places(capacity, spec, count, among):
             ask = _ask(pool, spec.gpus_per_replica, count, hint=hint, usable=usable, prefer=prefer)
+            if gpus_max is not None and ask.charged > gpus_max:
+                continue
             found = _gang(state, capacity, ask, usable, steps_max)
             if found is not None:
                 return found

@@ -25,6 +25,8 @@ class Forecast:
         self._members: dict[SizeKey, dict[BlockId, set[NodeIndex]]] = {}
         self._place: dict[NodeIndex, tuple[SizeKey, BlockId]] = {}
         self._known: dict[tuple[SizeKey, BlockId], list[tuple[int, NodeIndex]]] = {}
+        self.version = 0
+        """Rises whenever an end, or a node, may have changed."""
         for index in sorted(state.nodes.rows):
             self._enter(state.nodes[index])
 
@@ -77,6 +79,7 @@ class Forecast:
 
     def _forget(self, index: NodeIndex) -> None:
         self._known.pop(self._place[index], None)
+        self.version += 1
 
 
 def _in_service(node: Node) -> bool:

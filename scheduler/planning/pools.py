@@ -20,6 +20,7 @@ class Pools:
         self._state = state
         self._masks: list[tuple[PoolRule, int]] = []
         self._spares = Spares(state)
+        self._declared = 0
         self._declare()
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -28,6 +29,11 @@ class Pools:
         self._spares.feed(changes)
         if any(map(_redraws, changes)):
             self._declare()
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes with what is eligible for whom, but for what the job itself says."""
+        return (self._declared, self._spares.version)
 
     def eligible(self, job: Job) -> int | None:
         """Bitset of the nodes that the job may use (with every bit that stands for no node); None: all."""
@@ -49,6 +55,7 @@ class Pools:
         return name, bits
 
     def _declare(self) -> None:
+        self._declared += 1
         masks = {rule.name: 0 for rule in self._state.policy.pools}
         if masks:
             for node in self._state.nodes.rows.values():

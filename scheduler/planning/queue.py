@@ -6,13 +6,14 @@ their time is there.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from commands.entities import Job
+from commands.pools import PoolRule
 from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, TeamId
-from events.job import CLASS_RANK, Topology
+from events.job import CLASS_RANK, JobSpec, QueueReason, Topology
 from scheduler.planning.order import HOUR_MS, NEVER, EntryKey, entry_key
 
 Entry = tuple[EntryKey, JobId]
@@ -36,7 +37,8 @@ def limit_class_s(max_runtime_s: int | None) -> int:
     return -(-max_runtime_s >> shift) << shift
 
 
-def shape_of(job: Job) -> Shape:
+def shape_of(job: Job, rules: Sequence[PoolRule] = ()) -> Shape:
+    """Under these pools."""
     spec = job.spec
     elastic = (spec.elastic.min_replicas, spec.elastic.max_replicas) if spec.elastic is not None else None
     return Shape(
@@ -53,6 +55,8 @@ def shape_of(job: Job) -> Shape:
             spec.interactive,
             spec.checkpoint.preemptible,
             spec.checkpoint.grace_s,
+            job.queue_reason is QueueReason.FAULT,
+            tuple(rule.open_to(spec, job.priority_class) for rule in rules),
         )
     )
 
@@ -62,14 +66,23 @@ def hint_key(hint: Topology) -> tuple[object, ...]:
 
 
 class Line:
-    """The queued jobs of one shape, in order."""
+    """The queued jobs of one shape, in order.
 
-    __slots__ = ("class_rank", "deadlines", "entries", "gpu_type", "team")
+    `charge`: GPUs that each is charged for at least, 0: to be reckoned. `failed`: what the planner remembers of the
+    last try (scheduler.planning.turns).
+    """
+
+    __slots__ = ("charge", "class_rank", "deadlines", "entries", "failed", "gpu_type", "share", "spec", "team")
 
     def __init__(self, job: Job) -> None:
         self.team: TeamId = job.spec.team
         self.gpu_type: GpuType = job.spec.gpu_type
         self.class_rank: int = CLASS_RANK[job.priority_class]
+        self.spec: JobSpec = job.spec
+        """Of one of its jobs: what all of them ask for."""
+        self.share = (self.team, self.gpu_type)
+        self.charge = 0
+        self.failed: object = None
         self.entries: list[Entry] = []
         self.deadlines = 0
 
@@ -99,6 +112,9 @@ class Queue:
                 self._place(change.key, change.new)
             elif change.table == "policies":
                 self._hour = -1
+                if change.old is None or change.old.pools != self._state.policy.pools:
+                    for job_id in list(self._of):
+                        self._place(job_id, self._state.jobs[job_id])
 
     def begin(self, now: Instant) -> None:
         """A cycle at `now`: let in the jobs whose backoff is over, and with each new hour put all in order anew."""
@@ -116,6 +132,10 @@ class Queue:
         known = self._of.get(job_id)
         return known[0] if known is not None else None
 
+    def entry(self, job_id: JobId) -> tuple[Shape, Entry] | None:
+        """Where a job stands that is in the queue."""
+        return self._of.get(job_id)
+
     def _sort(self) -> None:
         for shape, line in self.lines.items():
             line.entries = sorted((self._key(self._state.jobs[job_id]), job_id) for _, job_id in line.entries)
@@ -123,7 +143,8 @@ class Queue:
                 self._of[entry[1]] = (shape, entry)
 
     def _key(self, job: Job) -> EntryKey:
-        hours = self._state.policy.ease_max_percent // max(1, self._state.policy.ease_per_hour_percent)
+        policy = self._state.policy
+        hours = policy.ease_max_percent // policy.ease_per_hour_percent if policy.ease_per_hour_percent else 0
         return entry_key(job, Instant(self._hour * HOUR_MS), hours)
 
     def _place(self, job_id: JobId, job: Job | None) -> None:
@@ -144,7 +165,7 @@ class Queue:
             del self.lines[shape]
 
     def _insert(self, job: Job) -> None:
-        shape, entry = shape_of(job), (self._key(job), job.id)
+        shape, entry = shape_of(job, self._state.policy.pools), (self._key(job), job.id)
         line = self.lines.get(shape)
         if line is None:
             line = self.lines[shape] = Line(job)

@@ -53,6 +53,7 @@ class Shares:
         self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
         self._granted: list[tuple[ShareKey, int, bool]] = []
         self._extra: dict[ShareKey, tuple[int, int]] = {}
+        self._known: dict[ShareKey, Standing] = {}
         for attempt in state.attempts.rows.values():
             self._attempts.setdefault((attempt.team, attempt.gpu_type), set()).add(attempt.key)
         for pledge in state.pledges.rows.values():
@@ -63,6 +64,7 @@ class Shares:
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
         assert not self._granted, "a plan is on trial"
+        self._known.clear()
         for change in changes:
             row = change.new if change.new is not None else change.old
             match change.table:
@@ -97,6 +99,12 @@ class Shares:
 
     def standing(self, key: ShareKey) -> Standing:
         """Where a team stands on a type, with what was granted for trial."""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._standing(key)
+        return known
+
+    def _standing(self, key: ShareKey) -> Standing:
         quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
         if quota is None:
             return NOTHING
@@ -110,6 +118,11 @@ class Shares:
             use=use + extra_use,
             covered=covered + extra_covered,
         )
+
+    def covered_left(self, key: ShareKey) -> int:
+        """GPUs of the guarantee that no lease or pledge is covered by, without what is granted for trial."""
+        quota, extra = self._state.quotas.get(key), self._extra.get(key, (0, 0))[1]
+        return 0 if quota is None else self.standing(key).covered_room + extra
 
     def borrowed(self, key: ShareKey) -> frozenset[AttemptKey]:
         """Attempts whose leases are borrowed, those that are ending included."""
@@ -128,9 +141,14 @@ class Shares:
 
     # What a cycle grants
 
+    def start(self, key: ShareKey, gpus: int) -> None:
+        """Count the GPUs of a start for trial: covered if they still fit in the guarantee."""
+        self.grant(key, gpus, gpus <= self.standing(key).covered_room)
+
     def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
         """Count GPUs for trial; `undo` takes them off."""
         self._granted.append((key, gpus, covered))
+        self._known.pop(key, None)
         use, within = self._extra.get(key, (0, 0))
         self._extra[key] = (use + gpus, within + (gpus if covered else 0))
 
@@ -142,6 +160,7 @@ class Shares:
         """Take off what was granted since `mark`."""
         while len(self._granted) > mark:
             key, gpus, covered = self._granted.pop()
+            self._known.pop(key, None)
             use, within = self._extra[key]
             self._extra[key] = (use - gpus, within - (gpus if covered else 0))
         if not mark:

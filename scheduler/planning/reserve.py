@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 from commands.entities import Job, Reservation
 from commands.plan import Hold
-from commands.shape import takes_whole_nodes
-from events.ids import BlockId, Instant, JobId, NodeIndex
+from commands.shape import block_limit, demanded, ranks_per_node, replicas_min, takes_whole_nodes
+from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from events.job import CLASS_RANK, Span, Topology
 from events.reservation import FreedBecause
 from scheduler.planning.forecast import UNLIMITED, Forecast, SizeKey
@@ -22,6 +22,8 @@ from scheduler.planning.trial import Trial
 
 Group = list[tuple[int, NodeIndex]]
 """Nodes of one block or rack with the time from which each is free, earliest first."""
+Start = tuple[Instant, tuple[NodeIndex, ...]]
+"""When, and on which nodes, in order."""
 Tier = tuple[bool, int]
 """(borrowing, class rank): what may overtake a reservation is lower."""
 
@@ -42,15 +44,27 @@ def keep(trial: Trial) -> list[tuple[JobId, FreedBecause]]:
 
 
 def usable(trial: Trial, job: Job) -> int | None:
-    """Bitset of the nodes that the job may start on now: not those held for another, unless it is sure to end before
-    that start. None: all."""
+    """Bitset of the nodes that the job may start on now: those it may use at all, but for those held for another,
+    unless it is sure to end before that start. None: all."""
     hidden = 0
     for reservation in trial.reservations.values():
         if reservation.gpu_type != job.spec.gpu_type or reservation.job_id == job.id:
             continue
         if not _ends_before(trial, job, reservation.start_at):
             hidden |= trial.bits_of(reservation)
-    return ~hidden if hidden else None
+    eligible = trial.eligible(job)
+    if not hidden:
+        return eligible
+    return ~hidden if eligible is None else eligible & ~hidden
+
+
+def standing_on(trial: Trial, gpu_type: GpuType) -> tuple[object, ...]:
+    """The reservations of a type, with all that others' chances on their nodes depend on."""
+    return tuple(
+        (key, held.job_id, held.start_at, _tier(trial, held))
+        for key, held in sorted(trial.reservations.items())
+        if key[0] == gpu_type
+    )
 
 
 def _ends_before(trial: Trial, job: Job, start_at: Instant) -> bool:
@@ -80,7 +94,7 @@ def drop(trial: Trial, job_id: JobId) -> None:
 def _tier(trial: Trial, reservation: Reservation) -> Tier:
     holder = trial.state.jobs[reservation.job_id]
     standing = trial.shares.standing((holder.spec.team, holder.spec.gpu_type))
-    return (holder.spec.gpus > standing.covered_room, CLASS_RANK[holder.priority_class])
+    return (trial.charge(holder) > standing.covered_room, CLASS_RANK[holder.priority_class])
 
 
 def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
@@ -93,42 +107,49 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     found = earliest(trial, forecast, job)
     if found is None or (held is not None and not _worth_moving(trial, held, found)):
         return None
-    start_at, nodes = found
-    hold = Hold(job_id=job.id, key=key, nodes=tuple(sorted(nodes)), start_at=start_at)
+    hold = Hold(job_id=job.id, key=key, nodes=found[1], start_at=found[0])
     trial.reservations[key] = Reservation(
-        job_id=job.id, gpu_type=key[0], pool=key[1], nodes=hold.nodes, start_at=start_at
+        job_id=job.id, gpu_type=key[0], pool=key[1], nodes=hold.nodes, start_at=hold.start_at
     )
     return hold
 
 
-def _worth_moving(trial: Trial, held: Reservation, found: tuple[Instant, list[NodeIndex]]) -> bool:
-    """Earlier than before; or the nodes that are held will not be free in time."""
-    return found[0] < held.start_at or trial.now > held.start_at or not trial.in_service(held.nodes)
+def _worth_moving(trial: Trial, held: Reservation, found: Start) -> bool:
+    """Earlier than before; or the nodes that are held were not free in time, or are out of service, and others, or
+    another time, are better than no word: an overdue start for which the same nodes are still the best is no news."""
+    start_at, nodes = found
+    if start_at < held.start_at:
+        return True
+    overdue = trial.now > held.start_at or not trial.in_service(held.nodes)
+    return overdue and (nodes != held.nodes or start_at > trial.now)
 
 
 # The earliest start
 
 
-def earliest(trial: Trial, forecast: Forecast, job: Job) -> tuple[Instant, list[NodeIndex]] | None:
+def earliest(trial: Trial, forecast: Forecast, job: Job) -> Start | None:
     """When and where the gang can start at the earliest, if all that runs takes its whole time. None: never, as the
     fleet is now; or it needs less than a node."""
-    best: tuple[Instant, list[NodeIndex]] | None = None
+    best: Start | None = None
+    sizes: dict[int, list[SizeKey]] = {}
     for size in forecast.sizes(job.spec.gpu_type, job.spec.gpu_memory_gb_min):
-        if size[1] < job.spec.gpus_per_replica or not takes_whole_nodes(job.spec, size[1]):
+        sizes.setdefault(size[1], []).append(size)
+    for node_gpus, alike in sizes.items():
+        if node_gpus < job.spec.gpus_per_replica or not takes_whole_nodes(job.spec, node_gpus, replicas_min(job.spec)):
             continue
-        found = _earliest_on(trial, forecast, job, size)
+        found = _earliest_on(trial, forecast, job, alike)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
     return best
 
 
-def _earliest_on(trial: Trial, forecast: Forecast, job: Job, size: SizeKey) -> tuple[Instant, list[NodeIndex]] | None:
-    hint = job.spec.topology if job.spec.topology.strict else Topology()
-    per_node = 1 if hint.spread is not None else max(1, size[1] // job.spec.gpus_per_replica)
-    wanted = -(-job.spec.replicas // per_node)
-    groups = _groups(trial, forecast, size, hint)
-    most = _groups_max(hint, len(groups))
-    each = 1 if hint.spread in (Span.BLOCK, Span.RACK) else wanted
+def _earliest_on(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey]) -> Start | None:
+    """On nodes of one number of GPUs; their memory may differ."""
+    hint = demanded(job.spec)
+    wanted = -(-replicas_min(job.spec) // ranks_per_node(job.spec, sizes[0][1]))
+    groups = _groups(trial, _nodes_by_block(trial, forecast, job, sizes), hint)
+    most = 1 if hint.pack is Span.RACK else block_limit(hint) or len(groups)
+    each = 1 if hint.spread is Span.BLOCK else wanted
     if hint.pack is Span.NODE and wanted > 1:
         return None
     start = _first_time(groups, lambda time: _most(groups, time, most, each) >= wanted)
@@ -136,28 +157,41 @@ def _earliest_on(trial: Trial, forecast: Forecast, job: Job, size: SizeKey) -> t
         return None
     horizon = trial.now + trial.policy.unlimited_horizon_s * 1000
     start_at = Instant(horizon if start >= UNLIMITED else max(trial.now, start))
-    return start_at, _choose(groups, start, wanted, each)
+    return start_at, tuple(sorted(_choose(groups, start, wanted, each)))
 
 
-def _groups(trial: Trial, forecast: Forecast, size: SizeKey, hint: Topology) -> list[Group]:
-    """Blocks, or racks where the hint is about racks, with what this cycle has started reckoned in."""
-    blocks = forecast.blocks(size)
+def _nodes_by_block(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey]) -> dict[BlockId, Group]:
+    """The nodes that the job may have: neither out of its reach nor held for the first of another pool. With what this
+    cycle has started reckoned in."""
+    blocks: dict[BlockId, Group] = {}
+    for size in sizes:
+        for block, nodes in forecast.blocks(size).items():
+            blocks[block] = sorted((*blocks[block], *nodes)) if block in blocks else nodes
+    among = trial.eligible(job)
+    for held in trial.reservations.values():
+        if held.gpu_type == job.spec.gpu_type and held.job_id != job.id:
+            among = (-1 if among is None else among) & ~trial.bits_of(held)
+    if among is not None:
+        blocks = {block: [node for node in nodes if among >> node[1] & 1] for block, nodes in blocks.items()}
+    return {block: trial.reckoned(blocks[block]) for block in sorted(blocks)}
+
+
+def _groups(trial: Trial, blocks: dict[BlockId, Group], hint: Topology) -> list[Group]:
+    """Blocks, with what counts of each; or racks where the gang has to fit in one."""
     if hint.pack is not Span.RACK and hint.spread is not Span.RACK:
-        return [trial.reckoned(nodes) for nodes in blocks.values()]
-    racks: dict[tuple[BlockId, str], Group] = {}
-    for block, nodes in blocks.items():
-        for end, index in trial.reckoned(nodes):
-            racks.setdefault((block, trial.state.nodes[index].rack), []).append((end, index))
-    return [racks[key] for key in sorted(racks)]
-
-
-def _groups_max(hint: Topology, count: int) -> int:
-    """How many blocks or racks the gang may use."""
-    if hint.pack is Span.RACK:
-        return 1
-    if hint.max_blocks is not None and hint.spread is not Span.RACK:
-        return hint.max_blocks
-    return 1 if hint.pack is Span.BLOCK else count
+        return list(blocks.values())
+    found: list[Group] = []
+    for nodes in blocks.values():
+        racks: dict[str, Group] = {}
+        for end, index in nodes:
+            racks.setdefault(trial.state.nodes[index].rack, []).append((end, index))
+        if hint.spread is Span.RACK:
+            racks = {rack: members[:1] for rack, members in racks.items()}
+        if hint.pack is Span.RACK:
+            found += [racks[rack] for rack in sorted(racks)]
+        else:
+            found.append(sorted(node for members in racks.values() for node in members))
+    return found
 
 
 def _first_time(groups: Iterable[Group], enough: Callable[[int], bool]) -> int | None:

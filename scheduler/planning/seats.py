@@ -51,6 +51,11 @@ class Ask:
         return wanted <= 0
 
     @property
+    def charged(self) -> int:
+        """GPUs that the gang is charged for here (R-32)."""
+        return self.units * self.pool.node_gpus if self.per_node else self.replicas * self.each
+
+    @property
     def blocks_max(self) -> int | None:
         """`pack: block` without max_blocks means one, and so do the narrower ones (R-33)."""
         hint = self.hint

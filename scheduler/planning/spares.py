@@ -36,6 +36,8 @@ class Spares:
         """Bitset of the nodes of a block that could be spares."""
         self._is_open: dict[NodeIndex, tuple[_Kind, BlockId]] = {}
         self._held: dict[GpuType, int] | None = None
+        self.version = 0
+        """Rises whenever other nodes may be spares."""
         for node in state.nodes.rows.values():
             self._look_at_node(node)
         for attempt in state.attempts.rows.values():
@@ -50,7 +52,7 @@ class Spares:
                 self._look_at_node(change.new)
             elif change.table == "policies":
                 self._gangs.clear()
-                self._held = None
+                self._forget()
                 for attempt in self._state.attempts.rows.values():
                     self._look_at_gang(attempt.key, attempt)
             elif change.table == "meta" and change.old.epoch != change.new.epoch:
@@ -64,6 +66,11 @@ class Spares:
         if self._held is None:
             self._held = self._choose()
         return self._held.get(gpu_type, 0)
+
+    def _forget(self) -> None:
+        if self._held is not None:
+            self._held = None
+            self.version += 1
 
     def _choose(self) -> dict[GpuType, int]:
         held: dict[GpuType, int] = {}
@@ -85,7 +92,7 @@ class Spares:
     def _look_at_gang(self, key: AttemptKey, attempt: Attempt | None) -> None:
         if attempt is None or attempt.ending is not None:
             if self._gangs.pop(key, None) is not None:
-                self._held = None
+                self._forget()
             return
         policy = self._state.policy
         if key in self._gangs or sum(mask.bit_count() for _, mask in attempt.ranks) < policy.spare_gang_gpus_min:
@@ -96,14 +103,14 @@ class Spares:
             blocks=tuple(sorted({node.block for node in nodes})),
             spares=-(-len(nodes) * policy.spare_nodes_percent // 100),
         )
-        self._held = None
+        self._forget()
 
     def _look_at_node(self, node: Node) -> None:
         where = ((node.gpu_type, len(node.gpus)), node.block) if self._may_be_spare(node) else None
         was = self._is_open.get(node.index)
         if where == was:
             return
-        self._held = None
+        self._forget()
         if was is not None:
             self._open[was] &= ~(1 << node.index)
             del self._is_open[node.index]
