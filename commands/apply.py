@@ -4,6 +4,7 @@ A placement that the newest state does not allow any more is left out, with its 
 """
 
 from commands.apply_holds import end_holds, make_holds
+from commands.apply_resizes import grow, size_allowed
 from commands.apply_rooms import end_pledges, make_rooms, start_pledged
 from commands.decide.attempts import Draft
 from commands.entities import Job, NodeState
@@ -25,7 +26,7 @@ def apply(draft: Draft, plan: Plan) -> list[tuple[JobId, str]]:
         draft.add(JobHeld(job_id=job_id))
     end_pledges(draft, plan.pledges_over)
     end_holds(draft, plan.holds_over)
-    stale: list[tuple[JobId, str]] = []
+    stale = grow(draft, plan.resizes)
     for placement in plan.placements:
         objected = objection(draft.state, placement)
         if objected is not None:
@@ -47,7 +48,7 @@ def objection(state: State, placement: Placement) -> str | None:
         return "job_not_eligible"
     if job.not_before_at is not None and state.meta.at < job.not_before_at:
         return "job_waits_out_a_backoff"
-    if len(placement.ranks) != job.spec.replicas:
+    if not size_allowed(job.spec, len(placement.ranks)):
         return "ranks_missing"
     if (why := _over_quota(state, job, placement)) is not None:
         return why
@@ -60,7 +61,7 @@ def objection(state: State, placement: Placement) -> str | None:
         if why is not None:
             return why
         claimed[index] = claimed.get(index, 0) | mask
-    if any(_node_divided(state, job, index, mask) for index, mask in claimed.items()):
+    if any(_node_divided(state, job, index, mask, len(placement.ranks)) for index, mask in claimed.items()):
         return "node_divided"
     return "hint_broken" if breaks_hint(state, demanded(job.spec), placement.ranks) else None
 
@@ -84,10 +85,10 @@ def _rank_objection(state: State, job: Job, index: int, mask: int, claimed: int,
     return None
 
 
-def _node_divided(state: State, job: Job, index: int, claimed: int) -> bool:
+def _node_divided(state: State, job: Job, index: int, claimed: int, ranks: int) -> bool:
     """From a node's worth up every GPU of a node is claimed (R-32)."""
     node = state.nodes[index]  # type: ignore[index]
-    return takes_whole_nodes(job.spec, len(node.gpus)) and claimed != node.all_gpus
+    return takes_whole_nodes(job.spec, len(node.gpus), ranks) and claimed != node.all_gpus
 
 
 def _over_quota(state: State, job: Job, placement: Placement) -> str | None:

@@ -4,12 +4,13 @@ Every rule is checked against the newest state: a victim that may not be displac
 else's by now, and nobody is stopped.
 """
 
+from commands.apply_resizes import shrink, shrink_objection, size_allowed
 from commands.coverage import borrowed_now
 from commands.decide.attempts import Draft, end_attempt
 from commands.displace import may_displace
 from commands.entities import AttemptKey, Job, Node, NodeState
 from commands.plan import Room
-from commands.shape import takes_whole_nodes
+from commands.shape import breaks_hint, demanded, takes_whole_nodes
 from commands.state import State
 from events.ids import GpuMask, GpuType, JobId, NodeIndex, TeamId
 from events.job import EndReason
@@ -47,6 +48,8 @@ def make_rooms(draft: Draft, rooms: tuple[Room, ...], planned_at_n: int) -> list
                 awaited=room.awaited,
             )
         )
+        for key, stopped in room.shrinks:
+            shrink(draft, key, stopped, on_behalf_of=room.job_id)
         for key in room.victims:
             end_attempt(draft, key, EndReason.PREEMPTED)
     return stale
@@ -105,7 +108,7 @@ def _objection(state: State, room: Room, standing: _Standing) -> str | None:
         return "job_not_queued"
     if job.id in state.pledges:
         return "pledged_already"
-    if len(room.ranks) != job.spec.replicas:
+    if not size_allowed(job.spec, len(room.ranks)):
         return "ranks_missing"
     if not standing.covered_still(room, job):
         return "not_covered"
@@ -115,6 +118,11 @@ def _objection(state: State, room: Room, standing: _Standing) -> str | None:
             return "victim_ends_already"
         if not standing.may_displace(room, job, key):
             return "victim_not_eligible"
+    for key, stopped in room.shrinks:
+        if (why := shrink_objection(state, key, stopped)) is not None:
+            return why
+    if breaks_hint(state, demanded(job.spec), room.ranks):
+        return "hint_broken"
     return _ranks_objection(state, job, room)
 
 
@@ -126,6 +134,7 @@ def _ranks_objection(state: State, job: Job, room: Room) -> str | None:
             return "ranks_wrong"
         masks[index] = masks.get(index, 0) | mask
     going = {*room.victims, *room.awaited}
+    given_back = {(*key, rank) for key, stopped in room.shrinks for rank in stopped}
     for index, mask in masks.items():
         node = state.nodes.get(index)
         if node is None or (why := _node_objection(state, job, node)) is not None:
@@ -134,11 +143,12 @@ def _ranks_objection(state: State, job: Job, room: Room) -> str | None:
             return "gpus_not_free"
         stays = 0
         for job_id, number, rank in node.leases:
-            if (job_id, number) not in going:
-                stays |= state.attempts[job_id, number].ranks[rank][1]
+            attempt = state.attempts[job_id, number]
+            if attempt.key not in going and (*attempt.key, rank) not in given_back and rank not in attempt.stopping:
+                stays |= attempt.ranks[rank][1]
         if mask & stays:
             return "gpus_not_free"
-        if stays and takes_whole_nodes(job.spec, len(node.gpus)):
+        if stays and takes_whole_nodes(job.spec, len(node.gpus), len(room.ranks)):
             return "node_shared"
     return None
 

@@ -121,9 +121,20 @@ class RankPhase:
     RUNNING = 1
     ENDED_OK = 2
     ENDED_BAD = 3
+    GIVEN_BACK = 4
+    """Stopped because the attempt went on without it (R-44): neither well nor badly."""
 
 
 AttemptKey = tuple[JobId, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Ranks from `first` on were granted later than the attempt (R-44). `grant`: (epoch, n) of that commit."""
+
+    first: int
+    grant: tuple[int, int]
+    at: Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +145,7 @@ class Attempt:
     commit (P-17). `ending`: why it is to stop, None while it is to run. `exit_code`: the first that was not 0.
     `charged`: GPUs charged to the team: those of live leases on nodes that are not lost. `after_preemption`: the
     attempt before it was preempted (R-42). `advance_s`: seconds charged in advance to the fair share (R-21).
+    `growths`: ranks that came later, in order; `stopping`: ranks that it goes on without, since `stopping_at` (R-44).
     """
 
     job_id: JobId
@@ -153,10 +165,30 @@ class Attempt:
     charged: int = 0
     after_preemption: bool = False
     advance_s: int = 0
+    growths: tuple[Growth, ...] = ()
+    stopping: tuple[int, ...] = ()
+    stopping_at: Instant | None = None
 
     @property
     def key(self) -> AttemptKey:
         return (self.job_id, self.number)
+
+    @property
+    def first_size(self) -> int:
+        """Ranks that were granted with the attempt."""
+        return self.growths[0].first if self.growths else len(self.ranks)
+
+    def growth_of(self, rank: int) -> Growth | None:
+        """With which growth the rank came; None: with the attempt."""
+        return next((growth for growth in reversed(self.growths) if growth.first <= rank), None)
+
+    def size_with(self, rank: int) -> int:
+        """How many ranks the attempt had when this one came."""
+        return next((growth.first for growth in self.growths if growth.first > rank), len(self.ranks))
+
+    def stays(self, rank: int) -> bool:
+        """Does the rank run on, as far as is known?"""
+        return self.live(rank) and rank not in self.stopping
 
     def live(self, rank: int) -> bool:
         """Does the rank's lease still hold its GPUs?"""

@@ -22,22 +22,23 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Make room for a job at `ranks`: stop the victims, wait for those that end by themselves (R-40 to R-45)."""
+    """Make room for a job at `ranks`: shrink elastic attempts by some of theirs, wait for those that end by themselves,
+    stop the victims (R-40 to R-45)."""
 
     job_id: JobId
     ranks: Ranks
     victims: tuple[AttemptKey, ...]
     awaited: tuple[AttemptKey, ...]
     rule: PreemptionRule
+    shrinks: tuple[tuple[AttemptKey, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize:
-    """An elastic attempt grows by `grown` ranks (numbered on from its last), or stops the ranks `stopped` (R-44)."""
+    """An elastic attempt grows by `grown` ranks, numbered on from its last (R-44)."""
 
     key: AttemptKey
-    grown: Ranks = ()
-    stopped: tuple[int, ...] = ()
+    grown: Ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from zlib import crc32
 from commands.entities import Attempt, Job, Node, RankPhase
 from commands.state import State
 from events.envelope import Event
-from events.gang import GangAllocated, GangEnding
+from events.gang import GangAllocated, GangEnding, GangResized
 from events.ids import JobId, NodeId, lease_id
-from events.job import JobExtended, Overlap
+from events.job import EndReason, JobExtended, Overlap
 from scheduler.link import ExtendTask, StartTask, StopTask
 
 MASTER_PORT_FIRST, MASTER_PORTS = 20_000, 10_000
@@ -24,7 +24,7 @@ def of_events(state: State, events: Iterable[Event], heard: dict[int, int]) -> l
     messages: list[tuple[NodeId, Message]] = []
     for event in events:
         match event:
-            case GangAllocated() | GangEnding():
+            case GangAllocated() | GangEnding() | GangResized():
                 messages += of_attempt(state, event.job_id, event.attempt, heard)
             case JobExtended():
                 messages += _extended(state, event.job_id)
@@ -51,16 +51,28 @@ def of_lease(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> 
     if not attempt.live(rank):
         return None
     if attempt.ending is not None:
-        return StopTask(
-            epoch=state.meta.epoch,
-            grant=attempt.grant,
-            lease_id=lease_id(attempt.job_id, attempt.number, rank),
-            grace_s=attempt.grace_s,
-            reason=attempt.ending,
-        )
+        return _stop(state, attempt, rank, attempt.grace_s, attempt.ending)
+    if rank in attempt.stopping:
+        return _stop(state, attempt, rank, _grace_s(state, state.jobs[attempt.job_id]), EndReason.PREEMPTED)
     if attempt.phases[rank] != RankPhase.GRANTED:
         return None
     return _start(state, attempt, rank, last_heartbeat)
+
+
+def _stop(state: State, attempt: Attempt, rank: int, grace_s: int, reason: EndReason) -> StopTask:
+    return StopTask(
+        epoch=state.meta.epoch,
+        grant=_grant(attempt, rank),
+        lease_id=lease_id(attempt.job_id, attempt.number, rank),
+        grace_s=grace_s,
+        reason=reason,
+    )
+
+
+def _grant(attempt: Attempt, rank: int) -> tuple[int, int]:
+    """Of the commit that granted the rank: that of the attempt, or of the growth that it came with (P-17)."""
+    growth = attempt.growth_of(rank)
+    return attempt.grant if growth is None else growth.grant
 
 
 def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> StartTask:
@@ -70,13 +82,13 @@ def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> St
     node = state.nodes[index]
     return StartTask(
         epoch=state.meta.epoch,
-        grant=attempt.grant,
+        grant=_grant(attempt, rank),
         last_heartbeat=last_heartbeat,
         lease_id=lease_id(attempt.job_id, attempt.number, rank),
         job_id=attempt.job_id,
         attempt=attempt.number,
         rank=rank,
-        replicas=spec.replicas,
+        replicas=attempt.size_with(rank),
         gpus_per_replica=spec.gpus_per_replica,
         command=spec.command,
         gpu_uuids=visible_uuids(node, mask),

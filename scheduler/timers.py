@@ -6,7 +6,7 @@ It only proposes: the tick judges each against the state (commands.decide.ticks)
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from commands.entities import Attempt, AttemptKey
+from commands.entities import Attempt, AttemptKey, RankPhase
 from commands.state import Change, State
 from events.ids import Instant
 
@@ -52,6 +52,9 @@ class Timers:
         times: list[Instant] = []
         if attempt.running_at is None:
             times.append(Instant(attempt.granted_at + policy.start_timeout_s * 1000))
+        for growth in attempt.growths:
+            if RankPhase.GRANTED in attempt.phases[growth.first :]:
+                times.append(Instant(growth.at + policy.start_timeout_s * 1000))
         if attempt.limit_at is not None:
             grace_s = min(job.spec.checkpoint.grace_s, policy.grace_s_max)
             times.append(Instant(attempt.limit_at - grace_s * 1000))
@@ -59,4 +62,4 @@ class Timers:
 
 
 def _times_changed(old: Attempt | None, new: Attempt) -> bool:
-    return old is None or old.limit_at != new.limit_at
+    return old is None or (old.limit_at, old.growths) != (new.limit_at, new.growths)

@@ -43,6 +43,10 @@ NOT_ITS_END = {EndReason.CANCELLED, EndReason.TIMED_OUT, EndReason.NONZERO_EXIT,
 """Ends that hold even where all ranks ended well; with any other such an attempt succeeded after all (P-22)."""
 
 
+WELL = {RankPhase.ENDED_OK, RankPhase.GIVEN_BACK}
+"""Ranks that are gone without harm."""
+
+
 class Draft:
     """The facts of one decision, each folded as it is found, so that the next is decided on what it left."""
 
@@ -84,7 +88,7 @@ def settle(draft: Draft, key: AttemptKey) -> None:
 
 
 def _settle_job(draft: Draft, job: Job, attempt: Attempt) -> None:
-    all_well = all(phase == RankPhase.ENDED_OK for phase in attempt.phases)
+    all_well = RankPhase.ENDED_OK in attempt.phases and all(phase in WELL for phase in attempt.phases)
     if all_well and attempt.ending not in NOT_ITS_END and not job.cancel_requested:
         _stop_others(draft, job, attempt)
         draft.add(JobFinished(job_id=job.id, state=JobState.SUCCEEDED, reason=EndReason.COMPLETED, exit_code=0))

@@ -2,7 +2,8 @@
 
 from typing import assert_never
 
-from commands.decide.attempts import Draft, end_attempt, settle
+from commands.decide.attempts import Draft, settle
+from commands.decide.elastic import lose_ranks
 from commands.decide.following import follow
 from commands.decide.register import register
 from commands.entities import Attempt, Node, RankPhase
@@ -113,7 +114,7 @@ def _ended(draft: Draft, node: Node, said: TaskEndedReport, attempt: Attempt, ra
     )
     now = draft.state.attempts[attempt.key]
     if now.phases[rank] == RankPhase.ENDED_BAD:
-        end_attempt(draft, attempt.key, END_REASONS[said.end])
+        lose_ranks(draft, attempt.key, [rank], END_REASONS[said.end])
     else:
         _check_running(draft, attempt)
     settle(draft, attempt.key)

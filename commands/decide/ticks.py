@@ -1,6 +1,7 @@
 """What time and silence lead to. The shell observed (Tick); here it is judged against the state and the policy."""
 
 from commands.decide.attempts import Draft, end_attempt, limit_grace_s, settle
+from commands.decide.elastic import late_ranks, lose_ranks
 from commands.decide.following import follow
 from commands.entities import Attempt, AttemptKey, MassSilenceState, Node, NodeState, RankPhase
 from commands.reports import Tick
@@ -34,7 +35,7 @@ def _observe(draft: Draft, tick: Tick) -> None:
         job_id, number, rank = parse_lease_id(lease)
         attempt = draft.state.attempts.get((job_id, number))
         if attempt is not None and attempt.live(rank):
-            end_attempt(draft, attempt.key, EndReason.LEASE_MISSING)
+            lose_ranks(draft, attempt.key, [rank], EndReason.LEASE_MISSING)
     for key in tick.due:
         _due(draft, key)
 
@@ -99,9 +100,12 @@ def _lose(draft: Draft, index: NodeIndex, silent_s: int) -> None:
     """Its gangs fail and queue again in front; its GPUs stay claimed until its orphans are known to be dead (R-70)."""
     leases = draft.state.nodes[index].leases
     draft.add(NodeLost(node=index, silent_s=silent_s))
-    for job_id, number, _ in leases:
-        end_attempt(draft, (job_id, number), EndReason.NODE_LOST)
-    for key in sorted({(job_id, number) for job_id, number, _ in leases}):
+    ranks: dict[AttemptKey, list[int]] = {}
+    for job_id, number, rank in leases:
+        ranks.setdefault((job_id, number), []).append(rank)
+    for key, lost in ranks.items():
+        lose_ranks(draft, key, lost, EndReason.NODE_LOST)
+    for key in sorted(ranks):
         settle(draft, key)
 
 
@@ -115,8 +119,14 @@ def _due(draft: Draft, key: AttemptKey) -> None:
     grace_s = limit_grace_s(policy, state.jobs[attempt.job_id], attempt)
     if attempt.limit_at is not None and now >= attempt.limit_at - grace_s * 1000:
         end_attempt(draft, key, EndReason.TIMED_OUT)
-    elif RankPhase.GRANTED in attempt.phases and now >= attempt.granted_at + policy.start_timeout_s * 1000:
+    elif _starts_late(attempt, now - policy.start_timeout_s * 1000):
         end_attempt(draft, key, EndReason.START_TIMEOUT)
+    else:
+        lose_ranks(draft, key, late_ranks(state, attempt), EndReason.START_TIMEOUT)
+
+
+def _starts_late(attempt: Attempt, latest: int) -> bool:
+    return RankPhase.GRANTED in attempt.phases[: attempt.first_size] and attempt.granted_at <= latest
 
 
 def _unheard(state: State, attempt: Attempt) -> bool:

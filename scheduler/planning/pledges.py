@@ -59,7 +59,8 @@ def _broken(state: State, pledge: Pledge) -> bool:
 
 def _stays(state: State, index: int, mask: int, going: set[AttemptKey]) -> bool:
     for job_id, number, rank in state.nodes[index].leases:  # type: ignore[index]
-        if (job_id, number) not in going and state.attempts[job_id, number].ranks[rank][1] & mask:
+        attempt = state.attempts[job_id, number]
+        if attempt.key not in going and rank not in attempt.stopping and attempt.ranks[rank][1] & mask:
             return True
     return False
 
@@ -72,4 +73,17 @@ def _given_up_at(trial: Trial, pledge: Pledge) -> int:
         attempt = trial.state.attempts.get(key)
         if attempt is not None and attempt.ending_at is not None:
             ends.append(attempt.ending_at + attempt.grace_s * 1000)
+    ends += _ends_of_shrinking(trial.state, pledge)
     return max(ends) + policy.pledge_margin_s * 1000
+
+
+def _ends_of_shrinking(state: State, pledge: Pledge) -> list[int]:
+    """When ranks that elastic attempts go on without should be gone from the pledged nodes."""
+    ends: list[int] = []
+    for index, _ in pledge.ranks:
+        for job_id, number, rank in state.nodes[index].leases:
+            attempt = state.attempts[job_id, number]
+            if attempt.stopping_at is not None and rank in attempt.stopping:
+                grace_s = min(state.jobs[job_id].spec.checkpoint.grace_s, state.policy.grace_s_max)
+                ends.append(attempt.stopping_at + grace_s * 1000)
+    return ends

@@ -16,7 +16,7 @@ from events.job import Span
 from events.preemption import PreemptionRule
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
-from scheduler.planning.preempt_ask import Ask, Found, Step
+from scheduler.planning.preempt_ask import Ask, Found, Step, least
 from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
@@ -65,6 +65,7 @@ def _shape(job: Job) -> tuple[object, ...]:
         spec.gpus_per_replica,
         spec.gpu_memory_gb_min,
         hint_key(spec.topology),
+        spec.elastic and spec.elastic.min_replicas,
     )
 
 
@@ -72,7 +73,7 @@ def _asks(
     trial: Trial, victims: VictimIndex, job: Job, covered: bool, among: int | None, shape: tuple[object, ...]
 ) -> list[Ask]:
     """The search on each size of nodes that the job can use. Jobs of a shape share it while one cycle tries them."""
-    spec = job.spec
+    spec = least(job.spec)
     room = trial.shares.standing((spec.team, spec.gpu_type)).covered_room
     known: list[Ask] | None = victims.asks.get(shape)
     if known is not None and all(ask.covered == (covered and ask.gpus <= room) for ask in known):
@@ -158,10 +159,15 @@ def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found) 
     trial.stopping.update(stopped)
     ranks = _lay(trial, victims, ask, found.nodes)
     awaited: set[AttemptKey] = set()
+    shrinks: dict[AttemptKey, list[int]] = {}
     for index, mask in _by_node(ranks).items():
         free = mask & trial.capacity.free[index]
         if free:
             trial.capacity.take(index, free)
+        if victims.places[index].lent & mask:
+            for key, lent in victims.lent_on(index, mask).items():
+                shrinks.setdefault(key, []).extend(lent)
+                victims.shrink(key, lent)
         if mask & ~free & ~theirs[index]:
             awaited.update(_holders(trial, victims, index, mask))
         victims.pledge(index, mask)
@@ -173,6 +179,7 @@ def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found) 
         victims=stopped,
         awaited=tuple(sorted(awaited.difference(stopped))),
         rule=PreemptionRule.RECLAIM if ask.covered and borrowed else PreemptionRule.PRIORITY,
+        shrinks=tuple((key, tuple(sorted(shrinks[key]))) for key in sorted(shrinks)),
     )
 
 
@@ -215,7 +222,10 @@ def _lay(trial: Trial, victims: VictimIndex, ask: Ask, nodes: list[NodeIndex]) -
     ranks: list[tuple[NodeIndex, int]] = []
     most = 1 if ask.hint.spread is not None else spec.replicas
     for index in nodes:
-        base = victims.places[index].base
+        place = victims.places[index]
+        kept = place.base & ~place.lent
+        enough = kept.bit_count() >= min(most, spec.replicas - len(ranks)) * spec.gpus_per_replica
+        base = kept if enough else place.base
         here = min(most, base.bit_count() // spec.gpus_per_replica, spec.replicas - len(ranks))
         for _ in range(here):
             mask = trial.capacity.at[index][3].pick(base, spec.gpus_per_replica)

@@ -6,12 +6,13 @@ the one that does least harm: borrowed before covered, low classes before higher
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from commands.entities import Job
-from commands.shape import charged_gpus, takes_whole_nodes
+from commands.shape import charged_gpus, demanded, takes_whole_nodes
 from events.ids import NodeIndex, TeamId
-from events.job import CLASS_RANK, PriorityClass, Span, Topology
+from events.job import CLASS_RANK, JobSpec, PriorityClass, Span
 from scheduler.planning.capacity import indexes_of
 from scheduler.planning.preempt_ground import COVERED, SHIELDED, VIEWS, Ground, Item, Place, Rank, chain_of
 from scheduler.planning.trial import Trial
@@ -47,6 +48,11 @@ class Found(NamedTuple):
     victims: list[Rank]
 
 
+def least(spec: JobSpec) -> JobSpec:
+    """The smallest gang that will do: for more than that nobody has to go (R-44)."""
+    return spec if spec.elastic is None else replace(spec, replicas=spec.elastic.min_replicas)
+
+
 class Ask:
     """The search for jobs of one shape on the nodes of one kind: `job`, and those that are alike. `gpus`: what each
     would be charged there. `among`: bitset of the nodes that they may use. `hint`: what has to hold. `steps`: numbered,
@@ -56,13 +62,13 @@ class Ask:
         self.trial = trial
         self.index = index
         self.job = job
-        self.spec = job.spec
+        self.spec = spec = least(job.spec)
         self.covered = covered
         self.ground = ground
-        self.gpus = charged_gpus(job.spec, ground.node_gpus)
-        self.whole = takes_whole_nodes(job.spec, ground.node_gpus)
+        self.gpus = charged_gpus(spec, ground.node_gpus)
+        self.whole = takes_whole_nodes(spec, ground.node_gpus)
         self.among = among
-        self.hint = job.spec.topology if job.spec.topology.strict else Topology()
+        self.hint = demanded(spec)
         self.gpus_max = self.gpus * trial.policy.evicted_percent_max // 100
         self.steps = self._steps()
 

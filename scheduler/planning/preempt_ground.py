@@ -72,18 +72,26 @@ class Item(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An attempt as a victim."""
+    """An attempt as a victim. `lent`: ranks that it gives back when a queued job can use them (R-44); `going`: those
+    that it goes on without, and that will soon be gone."""
 
     level: int
     gpu_type: GpuType
     rank: Rank
     nodes: tuple[NodeIndex, ...]
+    lent: frozenset[int] = frozenset()
+    going: frozenset[int] = frozenset()
+
+    def awaited(self) -> "Entry":
+        """The same, about to end."""
+        return Entry(AWAITED, self.gpu_type, self.rank, self.nodes, self.lent, self.going)
 
 
 class Place:
-    """What a node could give. `base`: its GPUs that are free or about to be; `counts`: with each view's victims."""
+    """What a node could give. `base`: its GPUs that are free, lent, or about to be free; `counts`: with the victims of
+    each view."""
 
-    __slots__ = ("awaited", "bit", "block", "counts", "free", "ground", "index", "items", "memory_gb", "rack")
+    __slots__ = ("awaited", "bit", "block", "counts", "free", "ground", "index", "items", "lent", "memory_gb", "rack")
 
     def __init__(self, ground: "Ground", node: Node) -> None:
         self.ground = ground
@@ -93,13 +101,14 @@ class Place:
         self.rack = (node.block, node.rack)
         self.memory_gb = node.gpu_memory_gb
         self.free = 0
+        self.lent = 0
         self.awaited = 0
         self.items: tuple[Item, ...] = ()
         self.counts: tuple[int, ...] = ()
 
     @property
     def base(self) -> int:
-        return self.free | self.awaited
+        return self.free | self.lent | self.awaited
 
     def count(self) -> tuple[int, ...]:
         """GPUs that it could give, by view."""
@@ -194,3 +203,18 @@ class Ground:
         for nodes in self.views[view][max(0, count) :]:
             bits |= nodes
         return bits
+
+
+def room_of(node: Node) -> tuple[object, ...]:
+    """What of a node matters here."""
+    return (
+        node.used,
+        node.broken,
+        node.pledged,
+        node.state,
+        node.drained,
+        node.confirmed,
+        node.leases,
+        node.generation,
+        node.block,
+    )

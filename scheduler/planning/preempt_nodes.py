@@ -12,7 +12,7 @@ from events.job import Span
 from scheduler.planning.capacity import indexes_of
 from scheduler.planning.preempt_ask import Ask, Found, Step
 from scheduler.planning.preempt_exact import CANDIDATES_MAX, candidates, cheaper, emptied_by
-from scheduler.planning.preempt_ground import Rank
+from scheduler.planning.preempt_ground import Place, Rank
 
 ONE = 1 << 20
 """A victim, in fixed point: a node's part of one that lies on several."""
@@ -48,7 +48,7 @@ def emptied(ask: Ask, number: int, step: Step, wanted: int) -> Found | None:
         if best is None or found[:2] < best[:2]:
             best = found
     assert best is not None
-    ranks = candidates(ask, step, bits) if best.cost.jobs > 1 else []
+    ranks = candidates(ask, step, bits) if best.cost.jobs else []
     if not 0 < len(ranks) <= CANDIDATES_MAX:
         return best
     fits = emptied_by(ask, step, bits, wanted, lambda nodes: _chosen(ask, nodes, wanted))
@@ -95,12 +95,17 @@ def _cheapest(ask: Ask, number: int, step: Step, region: int, wanted: int) -> Fo
     idle = indexes_of(region & ask.ground.views[0][ask.ground.node_gpus])
     order = _block_order(ask, region, wanted)
     places = ask.index.places
-    nodes = sorted(idle, key=lambda index: (places[index].awaited, order[places[index].block], index))[:wanted]
+    nodes = sorted(idle, key=lambda index: (_patience(places[index]), order[places[index].block], index))[:wanted]
     if len(nodes) == wanted:
         return ask.found(number, nodes, ())
     picker = _Picker(ask, step, region & ~_bits(idle), wanted - len(nodes), order)
     picked = picker.pick(wanted - len(nodes))
     return ask.found(number, *_pruned(ask, step, region, nodes + picked, picker.victims))
+
+
+def _patience(place: Place) -> int:
+    """What is free first, then what elastic jobs give back, then what is about to end (R-43)."""
+    return 2 if place.awaited else 1 if place.lent else 0
 
 
 def _block_order(ask: Ask, region: int, wanted: int) -> dict[str, int]:
@@ -114,8 +119,8 @@ Key = tuple[bool, int, int, int, int, int, int, NodeIndex]
 
 
 class _Picker:
-    """Picks nodes by what each would add: (wasteful, victims, their GPUs, block, work lost, how far over their shares the
-    teams are, latest start, index)."""
+    """Picks nodes by what each would add: (wasteful, victims, their GPUs, block, work lost, use of their teams over
+    their shares, latest start, index)."""
 
     def __init__(self, ask: Ask, step: Step, nodes: int, wanted: int, order: dict[str, int]) -> None:
         self._ask = ask

@@ -32,7 +32,7 @@ def anyhow(ask: Ask, number: int, step: Step) -> Found | None:
     assert there is not None
     found = ask.found(number, there, kept)
     few = candidates(ask, step, nodes)
-    if found.cost.jobs > 1 and len(few) <= CANDIDATES_MAX:
+    if found.cost.jobs and len(few) <= CANDIDATES_MAX:
         return cheaper(ask, number, few, found, lambda chosen: _fits(ask, nodes, chosen), SETS_MAX)
     return found
 
@@ -85,7 +85,7 @@ def _fits(ask: Ask, nodes: int, stopped: frozenset[Rank]) -> list[NodeIndex] | N
     small.meta_table.rows[""] = ask.trial.state.meta
     for index in indexes_of(nodes):
         place, node = ask.index.places[index], ask.trial.state.nodes[index]
-        free = place.free | place.awaited
+        free = place.base
         for item in place.items:
             if item.rank in stopped:
                 free |= item.mask

@@ -6,7 +6,7 @@ the guarantee. While a team uses no more than its guarantee all of it is covered
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from commands.coverage import walk
 from commands.displace import untouchable
@@ -19,8 +19,7 @@ __all__ = ["NOTHING", "ShareKey", "Shares", "Standing", "untouchable"]
 ShareKey = tuple[TeamId, GpuType]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(NamedTuple):
     """A team's place on one type, in GPUs. `limit`: guarantee plus borrow limit; `use`: charged and pledged now."""
 
     guaranteed: int
@@ -135,6 +134,10 @@ class Shares:
         """Teams that have attempts on a type, in order."""
         return sorted(key for key, attempts in self._attempts.items() if key[1] == gpu_type and attempts)
 
+    def anybody_on(self, gpu_type: GpuType) -> bool:
+        """Does any attempt hold GPUs of the type?"""
+        return any(key[1] == gpu_type and attempts for key, attempts in self._attempts.items())
+
     def attempts_of(self, key: ShareKey) -> list[AttemptKey]:
         """A team's attempts on a type, in order."""
         return sorted(self._attempts.get(key, ()))
@@ -148,9 +151,12 @@ class Shares:
     def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
         """Count GPUs for trial; `undo` takes them off."""
         self._granted.append((key, gpus, covered))
-        self._known.pop(key, None)
+        within_gpus = gpus if covered else 0
+        known = self._known.get(key)
+        if known is not None:
+            self._known[key] = Standing(known[0], known[1], known[2] + gpus, known[3] + within_gpus)
         use, within = self._extra.get(key, (0, 0))
-        self._extra[key] = (use + gpus, within + (gpus if covered else 0))
+        self._extra[key] = (use + gpus, within + within_gpus)
 
     def mark(self) -> int:
         """A place in the trial to come back to."""

@@ -14,6 +14,7 @@ from commands.state import Change, State
 from events.ids import GpuType, Instant, NodeIndex, TeamId
 from events.job import CLASS_RANK, PriorityClass
 from scheduler.planning.capacity import schedulable
+from scheduler.planning.elastic import lent_ranks
 from scheduler.planning.preempt_ground import (
     AWAITED,
     BORROWED,
@@ -27,6 +28,7 @@ from scheduler.planning.preempt_ground import (
     Item,
     Place,
     Rank,
+    room_of,
 )
 from scheduler.planning.quota import ShareKey, Shares
 
@@ -46,11 +48,15 @@ class VictimIndex:
         """Searches that found nothing -> until when that holds, if nothing changes. Only saves work."""
         self.asks: dict[object, Any] = {}
         """Searches of this cycle, by shape."""
+        self.elastic: dict[AttemptKey, None] = {}
+        """Attempts of elastic jobs, in the order of their start."""
         self._borrowed: dict[ShareKey, frozenset[AttemptKey]] = {}
         self._later: list[tuple[Instant, AttemptKey]] = []
         self._dirty_attempts: set[AttemptKey] = set(state.attempts.rows)
         self._dirty_nodes: set[NodeIndex] = set(state.nodes.rows)
         self._dirty_teams: set[ShareKey] = {(row.team, row.gpu_type) for row in state.attempts.rows.values()}
+        for attempt in state.attempts.rows.values():
+            self._note_elastic(attempt, gone=False)
         self._stopped: set[AttemptKey] = set()
         self._stopped_gpus: dict[ShareKey, int] = {}
         self._pledged: dict[NodeIndex, int] = {}
@@ -71,10 +77,11 @@ class VictimIndex:
                 case "attempts":
                     self._dirty_attempts.add(change.key)
                     row = new if new is not None else old
+                    self._note_elastic(row, gone=new is None)
                     if old is None or new is None or (old.charged, old.ending) != (new.charged, new.ending):
                         self._dirty_teams.add((row.team, row.gpu_type))
                 case "nodes":
-                    if old is None or new is None or _room_of(old) != _room_of(new):
+                    if old is None or new is None or room_of(old) != room_of(new):
                         self._dirty_nodes.add(change.key)
                 case "jobs":
                     row = new if new is not None else old
@@ -89,6 +96,13 @@ class VictimIndex:
                     self.failed.clear()
                 case "meta" if old.epoch != new.epoch:
                     self._dirty_nodes.update(self._state.nodes.rows)
+
+    def _note_elastic(self, attempt: Attempt, gone: bool) -> None:
+        job = self._state.jobs.get(attempt.job_id)
+        if gone or job is None or job.spec.elastic is None:
+            self.elastic.pop(attempt.key, None)
+        else:
+            self.elastic.setdefault(attempt.key)
 
     def refresh(self, now: Instant) -> None:
         """Reckon in what changed, and what the time has changed."""
@@ -128,11 +142,18 @@ class VictimIndex:
             heappush(self._later, (until, key))
             if len(self._later) > 4 * len(self.entries) + 1_000:
                 self._later = sorted({entry for entry in self._later if entry[1] in self._state.attempts})
+        lent = lent_ranks(self._state, job, attempt, self._borrows(attempt))
+        spared = sum(attempt.ranks[rank][1].bit_count() for rank in lent)
         rank = Rank(
-            attempt.charged, -saved_at(job, attempt), attempt.team, -attempt.granted_at, attempt.job_id, attempt.number
+            attempt.charged - spared,
+            -saved_at(job, attempt),
+            attempt.team,
+            -attempt.granted_at,
+            attempt.job_id,
+            attempt.number,
         )
         nodes = tuple(dict.fromkeys(index for index, _ in attempt.ranks))
-        entry = self.entries[key] = Entry(level, attempt.gpu_type, rank, nodes)
+        entry = self.entries[key] = Entry(level, attempt.gpu_type, rank, nodes, lent, self._going(attempt, now))
         if entry != old:
             self._dirty_nodes.update(nodes)
 
@@ -151,13 +172,35 @@ class VictimIndex:
             return (AWAITED, given_up) if now < given_up else (NEVER, None)
         if untouchable(job) or len(job.open_attempts) > 1:
             return NEVER, due
-        borrowed = attempt.key in self._borrowed.get((attempt.team, attempt.gpu_type), ())
+        borrowed = self._borrows(attempt) and not self._covered_without_lent(job, attempt)
         shielded = shielded_until(policy, now, job, attempt)
         if shielded > now:
             until = shielded if due is None else min(shielded, due)
             return (SHIELDED if borrowed else NEVER), until
         class_level = CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[job.priority_class]
         return (BORROWED if borrowed else COVERED) + class_level, due
+
+    def _borrows(self, attempt: Attempt) -> bool:
+        return attempt.key in self._borrowed.get((attempt.team, attempt.gpu_type), ())
+
+    def _covered_without_lent(self, job: Job, attempt: Attempt) -> bool:
+        """Would the attempt be covered, had it given back what it has lent? Then that is all that it can lose so."""
+        lent = lent_ranks(self._state, job, attempt, borrowed=True)
+        if not lent:
+            return False
+        base = attempt.charged - sum(attempt.ranks[rank][1].bit_count() for rank in lent)
+        return base <= self._shares.covered_left((attempt.team, attempt.gpu_type))
+
+    def _going(self, attempt: Attempt, now: Instant) -> frozenset[int]:
+        """Ranks that an elastic attempt goes on without, and that will soon be gone; not those that are overdue."""
+        if attempt.stopping_at is None:
+            return frozenset()
+        policy = self._state.policy
+        until = Instant(attempt.stopping_at + (policy.grace_s_max + policy.pledge_margin_s) * 1000)
+        if now >= until:
+            return frozenset()
+        heappush(self._later, (until, attempt.key))
+        return frozenset(attempt.stopping)
 
     # Nodes
 
@@ -210,7 +253,13 @@ class VictimIndex:
         attempts = self._state.attempts
         for job_id, number, rank in node.leases:
             key = (job_id, number)
-            masks[key] = masks.get(key, 0) | attempts[key].ranks[rank][1]
+            mask, entry = attempts[key].ranks[rank][1], self.entries[key]
+            if rank in entry.going:
+                place.awaited |= mask & ~dark
+            elif rank in entry.lent and entry.level != AWAITED:
+                place.lent |= mask & ~dark
+            else:
+                masks[key] = masks.get(key, 0) | mask
         items: list[Item] = []
         for key, mask in masks.items():
             entry = self.entries[key]
@@ -232,7 +281,7 @@ class VictimIndex:
             self._trial.append((key, entry, NodeIndex(0), 0))
             self._stopped.add(key)
             self._count_stopped(entry, 1)
-            self.entries[key] = Entry(AWAITED, entry.gpu_type, entry.rank, entry.nodes)
+            self.entries[key] = entry.awaited()
             for index in entry.nodes:
                 touched.setdefault(index, set()).add(entry.rank)
         for index, ranks in touched.items():
@@ -255,6 +304,31 @@ class VictimIndex:
             self.held_by[item.rank.team, item.level] |= place.bit
         self._changed.add(place)
 
+    def lent_on(self, index: NodeIndex, mask: int) -> dict[AttemptKey, list[int]]:
+        """Lent ranks that hold some of these GPUs of a node."""
+        found: dict[AttemptKey, list[int]] = {}
+        for job_id, number, rank in self._state.nodes[index].leases:
+            entry = self.entries[job_id, number]
+            held = self._state.attempts[job_id, number].ranks[rank][1]
+            if rank in entry.lent and entry.level != AWAITED and held & mask:
+                found.setdefault((job_id, number), []).append(rank)
+        return found
+
+    def shrink(self, key: AttemptKey, ranks: Iterable[int]) -> None:
+        """An attempt gives ranks back: their GPUs are about to come free. `settle` has to follow."""
+        entry, attempt = self.entries[key], self._state.attempts[key]
+        gone = frozenset(ranks)
+        self._trial.append((key, entry, NodeIndex(0), 0))
+        self.entries[key] = entry._replace(lent=entry.lent - gone, going=entry.going | gone)
+        for rank in gone:
+            index, mask = attempt.ranks[rank]
+            place = self.places.get(index)
+            if place is not None:
+                moved = place.lent & mask
+                place.lent ^= moved
+                place.awaited |= moved
+                self._changed.add(place)
+
     def pledge(self, index: NodeIndex, mask: int) -> None:
         """GPUs, free or about to be, are pledged: they are nobody else's any more. `settle` has to follow."""
         self._pledged[index] = self._pledged.get(index, 0) | mask
@@ -262,6 +336,7 @@ class VictimIndex:
         place = self.places[index]
         place.free &= ~mask
         place.awaited &= ~mask
+        place.lent &= ~mask
         self._changed.add(place)
 
     def settle(self) -> None:
@@ -292,8 +367,9 @@ class VictimIndex:
                 self._pledged[index] &= ~mask
                 self._dirty_nodes.add(index)
             else:
-                self._stopped.discard(key)
-                self._count_stopped(entry, -1)
+                if key in self._stopped and self.entries[key].level == AWAITED != entry.level:
+                    self._stopped.discard(key)
+                    self._count_stopped(entry, -1)
                 self.entries[key] = entry
                 self._dirty_nodes.update(entry.nodes)
         if not mark:
@@ -322,18 +398,3 @@ class VictimIndex:
         use = (usage.charged if usage is not None else 0) - self._stopped_gpus.get(key, 0)
         known = self._over[key] = (use - guaranteed) * 1000 // max(1, guaranteed)
         return known
-
-
-def _room_of(node: Node) -> tuple[object, ...]:
-    """What of a node matters here."""
-    return (
-        node.used,
-        node.broken,
-        node.pledged,
-        node.state,
-        node.drained,
-        node.confirmed,
-        node.leases,
-        node.generation,
-        node.block,
-    )
