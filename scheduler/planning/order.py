@@ -55,7 +55,8 @@ class FairShares:
         self._known: dict[TeamId, int] = {}
         self._types: dict[TeamId, list[GpuType]] = {}
         self._extra: dict[TeamId, int] = {}
-        self._find_types()
+        self._whole: dict[tuple[TeamId, GpuType], int] = {}
+        """GPU-seconds that are a share of 1."""
 
     def begin(self, now: Instant) -> None:
         """A new cycle: forget what the last one granted for trial, and what is older than a minute."""
@@ -67,11 +68,13 @@ class FairShares:
     def changed(self, team: TeamId) -> None:
         """The team's use or quotas changed."""
         self._known.pop(team, None)
-        self._find_types()
+        self._types.pop(team, None)
+        self._whole.clear()
 
     def forget(self) -> None:
         """Another policy holds."""
         self._known.clear()
+        self._whole.clear()
 
     def share(self, team: TeamId) -> int:
         """Its share now, what this cycle granted included."""
@@ -87,18 +90,20 @@ class FairShares:
     def _compute(self, team: TeamId) -> int:
         now = Instant(self._minute * 60_000)
         shares = [0]
-        for gpu_type in self._types.get(team, ()):
+        types = self._types.get(team)
+        if types is None:
+            types = self._types[team] = [key[1] for key in sorted(self._state.fair_use) if key[0] == team]
+        for gpu_type in types:
             used = used_gpu_s(self._state.fair_use[team, gpu_type], now, self._state.policy.fair_half_life_h)
             shares.append(self._fraction(team, gpu_type, max(0, used)))
         guaranteed = any(quota.guaranteed for key, quota in self._state.quotas.rows.items() if key[0] == team)
         return max(shares) + (0 if guaranteed else NO_GUARANTEE)
 
     def _fraction(self, team: TeamId, gpu_type: GpuType, gpu_s: int) -> int:
-        quota = self._state.quotas.get((team, gpu_type))
-        guaranteed = quota.guaranteed if quota is not None else 0
-        return gpu_s * ONE // (max(1, guaranteed) * mean_life_s(self._state.policy.fair_half_life_h))
-
-    def _find_types(self) -> None:
-        self._types.clear()
-        for team, gpu_type in sorted(self._state.fair_use.rows):
-            self._types.setdefault(team, []).append(gpu_type)
+        whole = self._whole.get((team, gpu_type))
+        if whole is None:
+            quota = self._state.quotas.get((team, gpu_type))
+            guaranteed = quota.guaranteed if quota is not None else 0
+            whole = max(1, guaranteed) * mean_life_s(self._state.policy.fair_half_life_h)
+            self._whole[team, gpu_type] = whole
+        return gpu_s * ONE // whole

@@ -35,6 +35,11 @@ class Pools:
         """Changes with what is eligible for whom, but for what the job itself says."""
         return (self._declared, self._spares.version)
 
+    @property
+    def sets_apart(self) -> bool:
+        """Is any node not for everybody?"""
+        return bool(self._masks) or self._spares.any
+
     def eligible(self, job: Job) -> int | None:
         """Bitset of the nodes that the job may use (with every bit that stands for no node); None: all."""
         shut = 0

@@ -59,6 +59,11 @@ class Spares:
                 for node in self._state.nodes.rows.values():
                     self._look_at_node(node)
 
+    @property
+    def any(self) -> bool:
+        """Does any gang have spares?"""
+        return bool(self._gangs)
+
     def held(self, gpu_type: GpuType) -> int:
         """Bitset of the spare nodes of a type."""
         if not self._gangs:

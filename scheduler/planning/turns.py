@@ -119,6 +119,9 @@ class Turns:
         self.holds_over: list[tuple[JobId, FreedBecause]] = []
         self._elements: dict[JobId, int] = {}
         """Elements that it starts of each array."""
+        self._unreckoned: dict[NodeIndex, None] = {}
+        """Nodes of which something was taken that the index of victims does not know yet."""
+        self._all_alike = not planner.pools.sets_apart
         self._advance_s = trial.policy.fair_advance_s
         self._touched: set[GpuType] = set()
         """Types of which something was taken."""
@@ -129,8 +132,8 @@ class Turns:
         job = trial.state.jobs.rows[job_id]
         if job_id in trial.state.pledges.rows or job_id in trial.started:
             return True
-        holder = job_id if trial.holds(job_id) else None
-        note = planner.memory.of(line, holder)
+        holder = job_id if trial.reservations and trial.holds(job_id) else None
+        note = planner.memory.of(line, holder) if line.failed is not None or holder is not None else None
         if note is not None and trial.now < note.until and note.stamp == self._stamp(line, job):
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
@@ -198,13 +201,7 @@ class Turns:
             return True
         if self._overtake(job, covered, _limit(standing, alone)):
             return True
-        planner = self._planner
-        room = preempt.make_room(self._trial, planner.forecast, job, covered, planner.victims)
-        if room is not None:
-            self._touched.add(job.spec.gpu_type)
-            self.rooms.append(room)
-            for index, _ in room.ranks:
-                self._trial.busy_until[index] = UNLIMITED
+        if self._make_room(job, covered):
             return True
         self._hold(job, covered)
         return False
@@ -219,6 +216,8 @@ class Turns:
 
     def _start_on_free(self, job: Job, gpus_max: int) -> bool:
         """In its own pool first, then wherever it may (R-37)."""
+        if self._all_alike and not self._trial.reservations:
+            return self._place(job, None, gpus_max)
         usable = reserve.usable(self._trial, job)
         _, home = self._trial.home(job)
         if home and self._place(job, home if usable is None else home & usable, gpus_max):
@@ -242,7 +241,7 @@ class Turns:
 
     def _start(self, job: Job, ranks: Ranks, fallback: bool) -> None:
         trial, spec = self._trial, job.spec
-        gpus = sum([mask.bit_count() for _, mask in ranks])
+        gpus = ranks[0][1].bit_count() if len(ranks) == 1 else sum([mask.bit_count() for _, mask in ranks])
         trial.shares.start((spec.team, spec.gpu_type), gpus)
         self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
         self._touched.add(spec.gpu_type)
@@ -255,6 +254,7 @@ class Turns:
         until = UNLIMITED if limit_s is None else trial.now + max(1, limit_s - job.consumed_s) * 1000
         busy: dict[NodeIndex, int] = trial.busy_until
         for index, _ in ranks:
+            self._unreckoned[index] = None
             if until > busy.get(index, 0):
                 busy[index] = until
         self.placements.append(Placement(job_id=job.id, ranks=ranks, fallback=fallback))
@@ -275,6 +275,24 @@ class Turns:
             return True
         self._trial.reservations = held
         return False
+
+    def _make_room(self, job: Job, covered: bool) -> bool:
+        """By others' end, where somebody runs at all."""
+        trial, planner = self._trial, self._planner
+        if not trial.shares.anybody_on(job.spec.gpu_type):
+            return False
+        planner.victims.refresh(trial.now)
+        for index in self._unreckoned:
+            planner.victims.taken(index, trial.capacity.free[index])
+        self._unreckoned.clear()
+        room = preempt.make_room(trial, planner.forecast, job, covered, planner.victims)
+        if room is None:
+            return False
+        self._touched.add(job.spec.gpu_type)
+        self.rooms.append(room)
+        for index, _ in room.ranks:
+            trial.busy_until[index] = UNLIMITED
+        return True
 
     def _over(self, job_id: JobId, because: FreedBecause) -> None:
         """The job's reservation, if it has one, ends."""

@@ -1,9 +1,9 @@
 """The walk over the queue: whose turn it is, again and again, until nobody is left (R-20, R-21, R-24).
 
 Two heaps: in each team its shapes, in the order of the team (with deadlines); over all the teams, each at the turn of
-its first. A turn that got worse meanwhile (a grant raised the team's share, or used up its guarantee) is found when it
-comes up, and put back. A shape that does not fit is left out for the rest of the cycle, but for a job of it that has
-nodes held: that one may fit where the others do not.
+its first. What a team is given (a grant raises its share, or uses up its guarantee) moves that team alone. A shape that
+does not fit is left out for the rest of the cycle, but for a job of it that has nodes held: that one may fit where the
+others do not.
 """
 
 from bisect import bisect_left
@@ -54,19 +54,18 @@ class _Walk:
         """Best turn first."""
         for heads in self._heads.values():
             heapify(heads)
-        teams = [(self._turn(team), team) for team in self._heads]
+        teams = [(self._turn(heads[0]), team) for team, heads in self._heads.items()]
         heapify(teams)
-        while teams and self._turns.ranks_left > 0:
-            key, team = teams[0]
-            self._refresh(team)
-            if not self._heads[team]:
+        turns = self._turns
+        while teams and turns.ranks_left > 0:
+            team = teams[0][1]
+            heads = self._heads[team]
+            self._serve(team, heads)
+            self._refresh(heads)
+            if heads:
+                heapreplace(teams, (self._turn(heads[0]), team))
+            else:
                 heappop(teams)
-                continue
-            now = self._turn(team)
-            if now > key:
-                heapreplace(teams, (now, team))
-                continue
-            self._serve(team)
 
     def _head(self, line: Line, place: int, last: bool = False) -> Head:
         key, job_id = line.entries[place]
@@ -75,9 +74,8 @@ class _Walk:
     def _borrowing(self, line: Line) -> bool:
         return line.charge > self._trial.shares.standing(line.share).covered_room
 
-    def _refresh(self, team: TeamId) -> None:
-        """Whether the first of the team is covered may have changed; then it may be the first no more."""
-        heads = self._heads[team]
+    def _refresh(self, heads: list[Head]) -> None:
+        """Whether the first of a team is covered may have changed; then it may be the first no more."""
         while heads:
             head = heads[0]
             borrowing = self._borrowing(head[5])
@@ -85,13 +83,12 @@ class _Walk:
                 return
             heapreplace(heads, (borrowing, *head[1:]))
 
-    def _turn(self, team: TeamId) -> Turn:
-        """The turn of the team's first. Among teams a deadline says nothing."""
-        borrowing, class_rank, key, _, _, _, _ = self._heads[team][0]
-        return turn(not borrowing, class_rank, key, self._planner.fair.share(team), self._now, self._ease_percent)
+    def _turn(self, head: Head) -> Turn:
+        """The turn of a team's first. Among teams a deadline says nothing."""
+        share = self._planner.fair.share(head[5].team)
+        return turn(not head[0], head[1], head[2], share, self._now, self._ease_percent)
 
-    def _serve(self, team: TeamId) -> None:
-        heads = self._heads[team]
+    def _serve(self, team: TeamId, heads: list[Head]) -> None:
         _, _, _, job_id, place, line, last = heads[0]
         if self._turns.take(line, job_id):
             after = place if self._turns.elements_left(job_id) else place + 1
