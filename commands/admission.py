@@ -77,13 +77,6 @@ def _array(state: State, spec: JobSpec) -> Refusal | None:
     return Refusal(RefusalCode.ARRAY_TOO_LARGE, "array", f"{count} elements", f"{most} elements")
 
 
-def _not_yet(state: State, spec: JobSpec) -> Refusal | None:
-    """What the log can hold and this version does not run yet."""
-    if spec.elastic is not None:
-        return Refusal(RefusalCode.NOT_SUPPORTED, "elastic", "an elastic range", "not scheduled yet")
-    return None
-
-
 def _no_hardware(state: State, spec: JobSpec) -> Refusal:
     if spec.gpu_memory_gb_min and type_facts(state, spec, 0) is not None:
         value, limit = str(spec.gpu_memory_gb_min), str(max(memories(state, spec)))
@@ -148,7 +141,6 @@ BEFORE_HARDWARE: tuple[Callable[[State, JobSpec], Refusal | None], ...] = (
     _image,
     _array,
     _dependencies,
-    _not_yet,
 )
 AGAINST_HARDWARE: tuple[Callable[[State, JobSpec, TypeFacts], Refusal | None], ...] = (
     _node_size,

@@ -11,7 +11,7 @@ from commands.entities import Attempt, AttemptKey, Job
 from commands.plan import Ranks, Resize
 from commands.shape import block_limit, demanded, takes_whole_nodes
 from commands.state import State
-from events.ids import NodeIndex
+from events.ids import BlockId, NodeIndex
 from events.job import CLASS_RANK, Span
 from scheduler.planning import reserve
 from scheduler.planning.fit import find as find_place
@@ -146,14 +146,18 @@ def _beside(trial: Trial, job: Job, nodes: list[NodeIndex]) -> int:
     used = [state.nodes[index] for index in nodes]
     blocks, racks = {node.block for node in used}, {(node.block, node.rack) for node in used}
     limit = block_limit(hint)
-    bits = 0
+    found: dict[BlockId, int] = {}
     for index, free in trial.capacity.free.items():
         node = state.nodes[index]
         if len(node.gpus) != size or not free or (usable is not None and not usable >> index & 1):
             continue
         at = {Span.NODE: index in nodes, Span.RACK: (node.block, node.rack) in racks, Span.BLOCK: node.block in blocks}
-        if (hint.pack is not None and not at[hint.pack]) or (limit is not None and not at[Span.BLOCK]):
+        if hint.pack in (Span.NODE, Span.RACK) and not at[hint.pack]:
             continue
         if hint.spread is None or not at[hint.spread]:
-            bits |= 1 << index
-    return bits
+            found[node.block] = found.get(node.block, 0) | 1 << index
+    if limit is not None:
+        others = sorted(found.keys() - blocks, key=lambda block: (-found[block].bit_count(), block))
+        blocks.update(others[: max(0, limit - len(blocks))])
+        found = {block: bits for block, bits in found.items() if block in blocks}
+    return sum(found.values())

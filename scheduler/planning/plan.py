@@ -132,4 +132,4 @@ class Cycle:
 
     def _grow(self) -> None:
         if not self._tries:
-            self._resizes += elastic.grow(self._trial)
+            self._resizes += elastic.grow(self._trial, self._planner.victims.elastic)

@@ -68,8 +68,8 @@ REASONS: list[tuple[dict[str, Any], tuple[str, str, str, str]]] = [
         (RefusalCode.UNKNOWN_DEPENDENCY, "depends_on[0].job", "j_x", "a job of this cluster"),
     ),
     (
-        {"elastic": Elastic(min_replicas=1, max_replicas=2)},
-        (RefusalCode.NOT_SUPPORTED, "elastic", "an elastic range", "not scheduled yet"),
+        {"elastic": Elastic(min_replicas=5, max_replicas=9), "replicas": 6, "gpus_per_replica": 8},
+        (RefusalCode.OVER_QUOTA, "replicas", "40 GPUs", "32 GPUs"),
     ),
     ({"gpu_type": GpuType("tpu")}, (RefusalCode.UNKNOWN_GPU_TYPE, "gpu_type", "tpu", "h100, l40s")),
     (
