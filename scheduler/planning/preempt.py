@@ -17,7 +17,7 @@ from events.preemption import PreemptionRule
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.preempt_ask import Ask, Found, Step, least
-from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED
+from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, levels_of
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
 from scheduler.planning.preempt_shared import on_one_node
@@ -29,7 +29,7 @@ from scheduler.planning.victims import VictimIndex
 def make_room(
     trial: Trial, forecast: Forecast, job: Job, covered: bool, victims: VictimIndex | None = None
 ) -> Room | None:
-    """Victims and the placement that their end makes possible; None where there is no legal set.
+    """Victims and the placement that their end makes possible; None where no legal set is, or nobody is in the way.
 
     What it takes is taken in `trial` and `victims`: the free GPUs of the placement, the victims, the team's share.
     Without an index one is made for this one question: at most one room a cycle is found so.
@@ -41,6 +41,9 @@ def make_room(
             return None
         victims = VictimIndex(trial.state, trial.shares)
     victims.refresh(trial.now)
+    levels = levels_of(job.priority_class, covered)
+    if not any(key[0] == job.spec.gpu_type and ground.gives(levels) for key, ground in victims.grounds.items()):
+        return None
     among = reserve.usable(trial, job)
     shape = (_shape(job), covered, among)
     if victims.failed.get(shape, trial.now) > trial.now:
@@ -48,7 +51,8 @@ def make_room(
     asks = _asks(trial, victims, job, covered, among, shape)
     best = _search(trial, victims, asks)
     if best is None:
-        victims.failed[shape] = victims.next_change_at()
+        if not (trial.started or trial.stopping):
+            victims.failed[shape] = victims.next_change_at()
         return None
     return _take(trial, victims, job, *best)
 
@@ -104,7 +108,13 @@ def _search(trial: Trial, victims: VictimIndex, asks: list[Ask]) -> tuple[Ask, F
             return None
         stale = [index for index in best[1].nodes if victims.taken(index, trial.capacity.free[index])]
         if not stale:
-            return best if _within_quota(trial, victims, *best) else None
+            return best if _worth_it(victims, best[1]) and _within_quota(trial, victims, *best) else None
+
+
+def _worth_it(victims: VictimIndex, found: Found) -> bool:
+    """Where the job fits as it is, nobody has to make room (C-12)."""
+    places = victims.places
+    return bool(found.victims) or any(places[index].awaited or places[index].lent for index in found.nodes)
 
 
 def _solve(ask: Ask) -> Found | None:

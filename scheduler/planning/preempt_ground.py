@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from commands.entities import AttemptKey, Node
 from events.ids import BlockId, GpuType, JobId, NodeIndex, TeamId
-from events.job import PriorityClass
+from events.job import CLASS_RANK, PriorityClass
 
 BORROWED, COVERED, SHIELDED, AWAITED, NEVER = 0, 3, 6, 7, 8
 """Levels: BORROWED + 0, 1, 2 and COVERED + 0, 1, 2 for preemptible, research, prod-batch; borrowed and shielded (R-42);
@@ -41,6 +41,12 @@ _BORROWING_CHAINS = {
     PriorityClass.RESEARCH: (0, 1),
     PriorityClass.PREEMPTIBLE: (0,),
 }
+
+
+def levels_of(priority_class: PriorityClass, covered: bool) -> frozenset[int]:
+    """Every level of which a job may displace some, of other teams or of its own."""
+    own = COVERED + CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[priority_class]
+    return frozenset((*VIEWS[chain_of(priority_class, covered)[-1]], *range(COVERED, own)))
 
 
 def chain_of(priority_class: PriorityClass, covered: bool) -> tuple[int, ...]:
@@ -127,6 +133,7 @@ class Place:
     def recount(self) -> None:
         """It changed: count anew."""
         before, self.counts = self.counts, self.count()
+        self.ground.note(self)
         self.ground.move(self.bit, before, self.counts)
 
 
@@ -142,6 +149,8 @@ class Ground:
         self.key = key
         self.node_gpus = key[1]
         self.all = 0
+        self.loose = 0
+        """Bitset of the nodes that have something lent, or about to be free."""
         self.views = [[0] * (self.node_gpus + 1) for _ in VIEWS]
         self.blocks: dict[BlockId, int] = {}
         self.racks: dict[tuple[BlockId, str], int] = {}
@@ -152,6 +161,7 @@ class Ground:
         """A node came in."""
         bit = place.bit
         self.all |= bit
+        self.note(place)
         self.blocks[place.block] = self.blocks.get(place.block, 0) | bit
         self.racks[place.rack] = self.racks.get(place.rack, 0) | bit
         self.memory[place.memory_gb] = self.memory.get(place.memory_gb, 0) | bit
@@ -162,11 +172,23 @@ class Ground:
         """A node takes no work any more, or is another."""
         bit = place.bit
         self.all ^= bit
+        self.loose &= ~bit
         self.blocks[place.block] ^= bit
         self.racks[place.rack] ^= bit
         self.memory[place.memory_gb] ^= bit
         for view, count in enumerate(place.counts):
             self.views[view][count] ^= bit
+
+    def note(self, place: Place) -> None:
+        """Has the node something that comes free without victims?"""
+        if place.awaited or place.lent:
+            self.loose |= place.bit
+        else:
+            self.loose &= ~place.bit
+
+    def gives(self, levels: frozenset[int]) -> bool:
+        """Is there anything beside what is free: something loose, or leases of these levels?"""
+        return bool(self.loose) or any(by_team and key[0] in levels for key, by_team in self.ranked.items())
 
     def move(self, bit: int, old: tuple[int, ...], new: tuple[int, ...]) -> None:
         """A node could give other numbers of GPUs now."""

@@ -225,6 +225,7 @@ class VictimIndex:
             ground.enter(place)
             self._move_items(place, (), place.items)
             return
+        ground.note(place)
         ground.move(place.bit, old.counts, place.counts)
         if old.items != place.items:
             self._move_items(place, old.items, place.items)
@@ -290,7 +291,6 @@ class VictimIndex:
                 self._free_of(place, ranks)
 
     def _free_of(self, place: Place, ranks: set[Rank]) -> None:
-        """What these hold on the node is about to come free."""
         left: list[Item] = []
         for item in place.items:
             if item.rank in ranks:

@@ -118,10 +118,13 @@ def harm(crowd: Crowd, job: Job, covered: bool, attempt: Attempt, now: Instant) 
 
 
 def oracle(crowd: Crowd, name: str) -> tuple[int, bool, int, int, int] | None:
-    """(worst harm, wasteful, victims, their GPUs, work lost) of the best legal set; None where there is none."""
+    """(worst harm, wasteful, victims, their GPUs, work lost) of the best legal set; None where there is none, or where
+    the job fits as it is."""
     job, now = crowd.job(name), Instant(crowd.at + 1000)
     size = len(next(iter(crowd.state.nodes.rows.values())).gpus)
     charged = charged_gpus(job.spec, size)
+    if fits_without(crowd, job, set(), None):
+        return None
     covered = charged <= crowd.shares.standing((job.spec.team, H100)).covered_room
     harms = {row.key: harm(crowd, job, covered, row, now) for row in crowd.state.attempts.rows.values()}
     legal = sorted(key for key, found in harms.items() if found is not None and not awaited(crowd, key, now))
@@ -152,14 +155,15 @@ def _lost(crowd: Crowd, key: AttemptKey, now: Instant) -> int:
     return attempt.charged * (now - saved_at(crowd.state.jobs[attempt.job_id], attempt))
 
 
-def fits_without(crowd: Crowd, job: Job, stopped: set[AttemptKey], now: Instant) -> bool:
+def fits_without(crowd: Crowd, job: Job, stopped: set[AttemptKey], now: Instant | None) -> bool:
+    """Does the job fit, without these and those that are about to end `now`? None: as it is."""
     small = State(crowd.state.cluster)
     small.meta = crowd.state.meta
     for index, node in crowd.state.nodes.rows.items():
         used = 0
         for job_id, number, rank in node.leases:
             key = (job_id, number)
-            if key not in stopped and not awaited(crowd, key, now):
+            if key not in stopped and (now is None or not awaited(crowd, key, now)):
                 used |= crowd.state.attempts[key].ranks[rank][1]
         small.nodes.put(index, replace(node, used=used, leases=()))
     hint = job.spec.topology if job.spec.topology.strict else Topology()
