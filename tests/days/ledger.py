@@ -154,8 +154,9 @@ class Ledger:
         return sum(used for used, _ in samples) / sum(healthy for _, healthy in samples)
 
     def evicted_ratio(self) -> float:
-        """GPUs stopped for each one that was asked for."""
-        return sum(one.evicted for one in self.preemptions) / max(1, sum(one.asked for one in self.preemptions))
+        """GPUs stopped for each one that was asked for, over the orders that stopped somebody."""
+        stopping = [one for one in self.preemptions if one.victims]
+        return sum(one.evicted for one in stopping) / max(1, sum(one.asked for one in stopping))
 
     def kept_share(self) -> float:
         """Part of the allocated GPU-time that went to work that was kept: not done twice."""

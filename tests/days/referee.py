@@ -12,6 +12,7 @@ from events.gang import GangEnding
 from events.ids import Instant, JobId
 from events.job import CLASS_RANK, EndReason, PriorityClass
 from events.preemption import PreemptionOrdered, PreemptionRule
+from scheduler.planning.quota import Standing
 from tests.days.world import World
 
 MINUTE_MS = 60_000
@@ -57,8 +58,8 @@ class Referee:
         borrowed = attempt.key in self.world.core.planner.shares.borrowed((attempt.team, attempt.gpu_type))
         reclaim = room.rule is PreemptionRule.RECLAIM and borrowed and not own
         assert reclaim or lower, f"{victim.id} is of no lower class than {job.id}"
-        if room.rule is PreemptionRule.PRIORITY and not own:
-            assert borrowed, f"{job.id} borrows, and {victim.id} does not"
+        covered = job.spec.gpus <= self._standing(job).covered_room
+        assert covered or borrowed or own, f"{job.id} borrows, and {victim.id} does not"
         if reclaim:
             return
         began = attempt.running_at or now
@@ -92,7 +93,7 @@ class Referee:
             assert 0 <= standing.covered <= standing.guaranteed, (key, standing)
             assert standing.use >= standing.covered, (key, standing)
 
-    def _standing(self, job: Job) -> object:
+    def _standing(self, job: Job) -> Standing:
         return self.world.core.planner.shares.standing((job.spec.team, job.spec.gpu_type))
 
 
