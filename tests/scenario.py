@@ -222,9 +222,12 @@ class Scenario:
         self.decide(self._input("reports", batch), decide)
 
     def plan(self) -> None:
-        """One cycle. What the planner proposes on the newest state is never objected to."""
-        before = snapshot.digest(self.state)
-        plan = self.planner.plan(Instant(self.at + 1000))
+        """One cycle. What the planner proposes on the newest state is never objected to; one that starts afresh would
+        propose the same, and so would this one if it was asked again."""
+        before, now = snapshot.digest(self.state), Instant(self.at + 1000)
+        plan = self.planner.plan(now)
+        assert Planner(self.state).plan(now) == plan, "C-70: a fresh planner plans otherwise"
+        assert self.planner.plan(now) == plan, "C-70: it plans otherwise when it is asked again"
         assert snapshot.digest(self.state) == before, "P-23: planning changed the state"
         assert not plan.poisoned, plan.poisoned
 
