@@ -7,6 +7,8 @@ from pathlib import Path
 from agent.processes import MARKER
 from scheduler.link import StartTask
 
+_DEFAULTS = {"PYTHONUNBUFFERED": "1"}
+"""What is so unless the job says otherwise: output into a log is to be seen as it is written."""
 _FROM_THE_AGENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
 
@@ -72,7 +74,7 @@ def signalbox_environment(message: StartTask, report: Path) -> dict[str, str]:
 def task_environment(message: StartTask, *, report: Path, owner: str) -> dict[str, str]:
     """All of it. The job's own variables may replace what the agent passes on, and not what the scheduler sets.
     Raises SecretMissing."""
-    environment = {name: os.environ[name] for name in _FROM_THE_AGENT if name in os.environ}
+    environment = {name: os.environ[name] for name in _FROM_THE_AGENT if name in os.environ} | _DEFAULTS
     environment |= message.env
     for name, reference in sorted(message.secrets.items()):
         environment[name] = resolve_secret(name, reference, os.environ)

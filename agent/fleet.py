@@ -18,9 +18,10 @@ from agent.book import Book, decode, encode
 from agent.clock import LoopClock
 from agent.grpc_transport import GrpcTransport
 from agent.node import NodeAgent, World
-from agent.ports import Clock, Identity, NoTails
+from agent.ports import Clock, Identity
 from agent.processes import boot_id
 from agent.simulated import SimulatedRuntime, VirtualGpus
+from agent.tail import SimulatedTails
 from events.ids import BlockId, GpuType, NodeId
 
 SPREAD_S = 5.0
@@ -239,17 +240,21 @@ class Fleet:
             rack=f"{self.plan.prefix}r{number // self.plan.nodes_per_rack:04d}",
             address=f"{node}.simulated",
         )
+        tails = SimulatedTails(member.runtime.pretends_s)
         world = World(
             transport=self._transport,
             runtime=member.runtime,
             journal=_NodeJournal(self._books, node, os.urandom(8).hex()),
             clock=self.clock,
             gpus=member.gpus,
-            tails=NoTails(),
+            tails=tails,
             chance=random.random,
         )
         member.agent = NodeAgent(identity, world, self.schedulers)
-        await member.agent.run()
+        try:
+            await member.agent.run()
+        finally:
+            await tails.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) and self._failed and not self._failed.done():

@@ -121,7 +121,8 @@ class Runtime(Protocol):
         ...
 
     def start(self, task: TaskStart) -> None:
-        """Begin to run it, at most once per lease. What goes wrong is observed as START_FAILED."""
+        """Begin to run it, at most once per lease. What goes wrong is observed as START_FAILED; a command or
+        directory that is not there as EXITED with 127 or 126, as a shell would have it."""
         ...
 
     def stop(self, lease: LeaseId, grace_s: int) -> None:

@@ -21,6 +21,7 @@ import sys
 import time
 
 from agent.processes import boot_id, descendants, send_signal, start_of
+from agent.refusals import refused
 from agent.shim_log import OutputLog
 
 PR_SET_PDEATHSIG = 1
@@ -117,6 +118,8 @@ class Shim:
         os.close(errors_out)
         with os.fdopen(errors, "rb") as file:
             said = file.read()
+        if said and said != _LATE:
+            os.write(self.log.input, b"[signalbox: %s]\n" % said.partition(b" ")[2])
         self.log.close_input()
         if not said:
             self.task = pid
@@ -124,10 +127,13 @@ class Shim:
         os.waitpid(pid, 0)
         if said == _LATE:
             return "never_started", "too late: its leader may have given this node up"
-        return "start_failed", said.decode(errors="replace")
+        code, _, words = said.decode(errors="replace").partition(" ")
+        self.exit_code = int(code) or None
+        return "exited" if self.exit_code else "start_failed", words
 
     def become_task(self, errors: int) -> None:
-        """In the child: turn into the task, or say why not. Does not return."""
+        """In the child: turn into the task, or say why not (exit code, sentence). Does not return."""
+        step: dict[str, str] = {}
         try:
             signal.set_wakeup_fd(-1)
             for number in signal.valid_signals():
@@ -140,16 +146,18 @@ class Shim:
             os.dup2(null, 0)
             os.dup2(self.log.input, 1)
             os.dup2(self.log.input, 2)
+            step = {"workdir": self.workdir}
             os.chdir(self.workdir)
+            step = {"program": self.command[0]}
             if boottime() > self.exec_before:
                 os.write(errors, _LATE)
             else:
                 os.execvpe(self.command[0], self.command, self.env)
         except OSError as failure:
-            where = failure.filename or self.command[0]
-            os.write(errors, f"{where}: {failure.strerror}".encode())
+            code, words = refused(failure, **step)
+            os.write(errors, f"{code} {words}".encode(errors="replace"))
         except BaseException as failure:
-            os.write(errors, f"{type(failure).__name__}: {failure}".encode())
+            os.write(errors, f"0 {type(failure).__name__}: {failure}"[:500].encode(errors="replace"))
         os._exit(127)
 
     # Supervising

@@ -275,6 +275,11 @@ class SimulatedRuntime:
         """Always enough."""
         return 1 << 40
 
+    def pretends_s(self, lease: LeaseId) -> float | None:
+        """How long a task is to run in all; None where it has ended or is not known."""
+        task = self.tasks.get(lease)
+        return None if task is None else round(task.ends_at - task.runs_at, 1)
+
     # Within
 
     def _advance(self, now: float) -> None:

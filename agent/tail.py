@@ -76,11 +76,10 @@ async def output(directory: Path, position: int, more: Callable[[], bool]) -> As
 
 
 @dataclass(slots=True)
-class HttpTails:
-    """See Tails."""
+class _Posts:
+    """Requests that run in the background, each with the bytes that `_output` finds for it."""
 
-    logs: Logs
-    _running: set[asyncio.Task[None]] = field(default_factory=set)
+    _running: set[asyncio.Task[None]] = field(init=False, default_factory=set)
 
     def begin(self, request: TailLog) -> None:
         """See Tails."""
@@ -104,6 +103,16 @@ class HttpTails:
         except (OSError, ValueError, TimeoutError) as failure:
             _log.warning("tail.failed", lease=request.lease_id, reason=str(failure))
 
+    def _output(self, request: TailLog) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class HttpTails(_Posts):
+    """See Tails."""
+
+    logs: Logs
+
     async def _output(self, request: TailLog) -> AsyncIterator[bytes]:
         directory = self.logs.log_directory(request.lease_id)
         if directory is None:
@@ -111,6 +120,21 @@ class HttpTails:
         more = (lambda: self.logs.running(request.lease_id)) if request.follow else (lambda: False)
         async for chunk in output(directory, request.from_byte, more):
             yield chunk
+
+
+@dataclass(slots=True)
+class SimulatedTails(_Posts):
+    """Of virtual tasks, which write nothing: one line that says so. `pretends_s`: how long a task is to run, where that
+    is known."""
+
+    pretends_s: Callable[[LeaseId], float | None]
+
+    async def _output(self, request: TailLog) -> AsyncIterator[bytes]:
+        seconds = self.pretends_s(request.lease_id)
+        more = "" if seconds is None else f"; the task pretends for {seconds:g} s"
+        line = f"simulated node: nothing was run{more}\n".encode()
+        if request.from_byte < len(line):
+            yield line[request.from_byte :]
 
 
 async def post(request: TailLog, chunks: AsyncIterator[bytes]) -> None:

@@ -122,7 +122,8 @@ class Tick:
     `silent`: (node, seconds without a heartbeat) of those past a threshold that their state does not show yet;
     `heard`: suspected or lost nodes whose heartbeats came again in their session; `missing`: leases absent from
     their node's heartbeats for too long after their start was sent; `faults`: (node, mask) of broken GPUs;
-    `due`: attempts (job, number) whose limit or start timeout may have come.
+    `due`: attempts (job, number) whose limit or start timeout may have come; `confirmed`: nodes that could not be
+    confirmed when they registered, and now have told all that they run (P-16).
     """
 
     silent: tuple[tuple[NodeIndex, int], ...] = ()
@@ -130,3 +131,4 @@ class Tick:
     missing: tuple[LeaseId, ...] = ()
     faults: tuple[tuple[NodeIndex, int], ...] = ()
     due: tuple[tuple[JobId, int], ...] = ()
+    confirmed: tuple[NodeIndex, ...] = ()

@@ -101,9 +101,11 @@ UPDATE control.leadership SET expires_at = clock_timestamp() + make_interval(sec
     head_log_id = $5, head_offset = $6, head_n = $7, head_hash = $8, restored_by = NULL, restored_reason = NULL
 WHERE cluster = $1 AND epoch = $2 AND nonce = $3 RETURNING 1
 """
+# No wait for the disk: the mark tells of a scheduler that died, not of a server that did, and the commit that follows
+# brings it to the disk anyway.
 MARK = """
 UPDATE control.leadership SET taking = $4, suspects = CASE WHEN $4 = '' AND NOT $5 THEN '' ELSE suspects END
-WHERE cluster = $1 AND epoch = $2 AND nonce = $3 RETURNING 1
+WHERE cluster = $1 AND epoch = $2 AND nonce = $3 AND set_config('synchronous_commit', 'off', true) = 'off' RETURNING 1
 """
 TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -7,11 +7,12 @@ an effect can be repeated at any time: the agent runs a task at most once per le
 from collections.abc import Iterable
 from zlib import crc32
 
+from commands.decide.attempts import limit_grace_s, stop_grace_s
 from commands.entities import Attempt, Job, Node, RankPhase
 from commands.state import State
 from events.envelope import Event
 from events.gang import GangAllocated, GangEnding, GangResized
-from events.ids import JobId, NodeId, lease_id
+from events.ids import Instant, JobId, NodeId, lease_id
 from events.job import EndReason, JobExtended, Overlap
 from scheduler.link import ExtendTask, StartTask, StopTask
 
@@ -40,23 +41,23 @@ def of_attempt(state: State, job_id: JobId, number: int, heard: dict[int, int]) 
         return []
     messages: list[tuple[NodeId, Message]] = []
     for rank, (index, _) in enumerate(attempt.ranks):
-        message = of_lease(state, attempt, rank, heard.get(index, 0))
+        message = of_lease(state, attempt, rank, heard.get(index, 0), state.meta.at)
         if message is not None:
             messages.append((state.nodes[index].id, message))
     return messages
 
 
-def of_lease(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> Message | None:
+def of_lease(state: State, attempt: Attempt, rank: int, last_heartbeat: int, now: Instant) -> Message | None:
     """Start, stop, or nothing: by where the lease stands."""
     if not attempt.live(rank):
         return None
     if attempt.ending is not None:
         return _stop(state, attempt, rank, attempt.grace_s, attempt.ending)
     if rank in attempt.stopping:
-        return _stop(state, attempt, rank, _grace_s(state, state.jobs[attempt.job_id]), EndReason.PREEMPTED)
+        return _stop(state, attempt, rank, stop_grace_s(state.policy, state.jobs[attempt.job_id]), EndReason.PREEMPTED)
     if attempt.phases[rank] != RankPhase.GRANTED:
         return None
-    return _start(state, attempt, rank, last_heartbeat)
+    return _start(state, attempt, rank, last_heartbeat, now)
 
 
 def _stop(state: State, attempt: Attempt, rank: int, grace_s: int, reason: EndReason) -> StopTask:
@@ -75,7 +76,7 @@ def _grant(attempt: Attempt, rank: int) -> tuple[int, int]:
     return attempt.grant if growth is None else growth.grant
 
 
-def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> StartTask:
+def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int, now: Instant) -> StartTask:
     job = state.jobs[attempt.job_id]
     spec = job.spec
     index, mask = attempt.ranks[rank]
@@ -94,8 +95,8 @@ def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int) -> St
         gpu_uuids=visible_uuids(node, mask),
         master_addr=state.nodes[attempt.ranks[0][0]].address,
         master_port=MASTER_PORT_FIRST + crc32(f"{attempt.job_id}.{attempt.number}".encode()) % MASTER_PORTS,
-        limit_s=_left_s(state, attempt),
-        grace_s=_grace_s(state, job),
+        limit_s=_left_s(attempt, now),
+        grace_s=limit_grace_s(state.policy, job, attempt),
         image=spec.image,
         env={**spec.env, **_array_env(state, job)},
         secrets=spec.secrets,
@@ -126,14 +127,18 @@ def visible_uuids(node: Node, mask: int) -> tuple[str, ...]:
     return tuple(gpu.uuid for slot, gpu in enumerate(node.gpus) if mask >> slot & 1)
 
 
-def _left_s(state: State, attempt: Attempt) -> int | None:
+def of_limit(state: State, attempt: Attempt, rank: int, now: Instant) -> ExtendTask | None:
+    """The run-time limit again, for a task that runs: an extension may have been lost with its session."""
+    if attempt.limit_at is None or attempt.ending is not None or attempt.phases[rank] != RankPhase.RUNNING:
+        return None
+    lease = lease_id(attempt.job_id, attempt.number, rank)
+    return ExtendTask(epoch=state.meta.epoch, lease_id=lease, limit_s=_left_s(attempt, now))
+
+
+def _left_s(attempt: Attempt, now: Instant) -> int | None:
     if attempt.limit_at is None:
         return None
-    return max(1, (attempt.limit_at - state.meta.at) // 1000)
-
-
-def _grace_s(state: State, job: Job) -> int:
-    return min(job.spec.checkpoint.grace_s, state.policy.grace_s_max)
+    return max(1, (attempt.limit_at - now) // 1000)
 
 
 def _extended(state: State, job_id: JobId) -> list[tuple[NodeId, Message]]:
@@ -147,7 +152,7 @@ def _extended(state: State, job_id: JobId) -> list[tuple[NodeId, Message]]:
             ExtendTask(
                 epoch=state.meta.epoch,
                 lease_id=lease_id(job_id, attempt.number, rank),
-                limit_s=_left_s(state, attempt),
+                limit_s=_left_s(attempt, state.meta.at),
             ),
         )
         for rank, (index, _) in enumerate(attempt.ranks)

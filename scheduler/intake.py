@@ -43,6 +43,8 @@ class Intake:
         self._room = asyncio.Event()
         self._suspects = writer.tenure.suspects
         self._marked = self._suspects is not None
+        if self._suspects is not None and self._suspects[1] <= writer.state.meta.command_position:
+            self._suspects = None  # they were taken after all: what ended that leadership came later
 
     def waiting(self) -> bool:
         return bool(self._waiting)

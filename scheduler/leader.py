@@ -13,15 +13,15 @@ import structlog
 
 from commands import snapshot
 from commands.apply import apply
-from commands.decide import decide_from_node, decide_tick
+from commands.decide import decide_messages, decide_tick
 from commands.decide.attempts import Draft
 from commands.plan import Plan
 from commands.reports import FromNode, Register, Tick
 from events.envelope import Input
-from events.ids import ClusterId, Epoch, LogId, NodeId, NodeIndex, Principal
+from events.ids import ClusterId, Epoch, LogId, NodeId, Principal
 from events.leadership import ClaimConflictFound
 from events.log import CommandLog
-from events.node import MassSilence, NodesConfirmed
+from events.node import MassSilence
 from events.task import ReportDropped
 from scheduler import effects
 from scheduler.intake import Intake
@@ -66,7 +66,7 @@ class Leader:
         self.state = writer.state
         self.planner = Planner(writer.state)
         self._timers = Timers(writer.state)
-        self._watch = Watch(writer.state, world.monotonic)
+        self._watch = Watch(writer.state, world.monotonic, writer.now)
         self._intake = Intake(self, writer, world)
         self._wake = asyncio.Event()
         self._agents: deque[tuple[NodeId, FromAgent]] = deque()
@@ -163,17 +163,7 @@ class Leader:
 
         def decide(draft: Draft) -> None:
             refused.clear()
-            confirmed: list[NodeIndex] = []
-            for said in batch:
-                why = decide_from_node(draft, said)
-                if why is not None:
-                    refused[said.node_id] = why
-                elif isinstance(said.message, Register):
-                    node = draft.state.node_by_id(said.node_id)
-                    if node is not None and node.confirmed != draft.state.meta.epoch:
-                        confirmed.append(node.index)
-            if confirmed:
-                draft.add(NodesConfirmed(nodes=tuple(dict.fromkeys(confirmed))))
+            refused.update(decide_messages(draft, batch))
 
         self._batches += 1
         made_by = Input(kind="reports", id=f"reports-{self.state.meta.epoch}-{self._batches}", body=batch)
@@ -184,25 +174,28 @@ class Leader:
         """What is durable is acknowledged; a node that registered is told so, and then what it should run (I-8)."""
         for said in batch:
             if isinstance(said.message, Register):
-                self._answer_register(said.node_id, refused.get(said.node_id))
+                self._answer_register(said.message, refused.get(said.node_id))
         for node_id in dict.fromkeys(said.node_id for said in batch):
             node = self.state.node_by_id(node_id)
             if node is not None and node_id not in refused:
                 self._world.gateway.send(node_id, ReportAck(epoch=self.state.meta.epoch, number=node.last_report))
 
-    def _answer_register(self, node_id: NodeId, refused: str | None) -> None:
+    def _answer_register(self, said: Register, refused: str | None) -> None:
         epoch, gateway = self.state.meta.epoch, self._world.gateway
         if refused is not None:
-            gateway.send(node_id, RegisterRefused(epoch=epoch, reason=refused))
+            gateway.send(said.node_id, RegisterRefused(epoch=epoch, reason=refused))
             return
-        gateway.send(node_id, Registered(epoch=epoch))
-        node = self.state.node_by_id(node_id)
+        gateway.send(said.node_id, Registered(epoch=epoch))
+        node = self.state.node_by_id(said.node_id)
         assert node is not None
-        self._watch.registered(node.index)
+        self._watch.registered(node.index, said.last_report)
+        now = self._writer.now()
         for job_id, number, rank in node.leases:
-            message = effects.of_lease(self.state, self.state.attempts[job_id, number], rank, 0)
+            attempt = self.state.attempts[job_id, number]
+            message = effects.of_lease(self.state, attempt, rank, 0, now)
+            message = message or effects.of_limit(self.state, attempt, rank, now)
             if message is not None:
-                self._send(node_id, message)
+                self._send(said.node_id, message)
 
     async def _set_aside(self, said: FromNode, why: str) -> None:
         """A message on which deciding fails is passed over, on record, so that it does not come for ever."""

@@ -15,7 +15,7 @@ from events.chain import Head
 from events.ids import ClusterId, Epoch, Instant, LeaseId, NodeId, Nonce
 from scheduler.claims import SNAPSHOTS_KEPT
 from scheduler.control import TENURE_S, judge_suspects
-from scheduler.ports import Claim, Conflict, Deposed, Tenure
+from scheduler.ports import Claim, Conflict, Deposed, Tenure, UnknownOutcome
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,6 +185,8 @@ class MemoryClaims:
 
     async def claim(self, tenure: Tenure, claims: Sequence[Claim]) -> Sequence[Conflict]:
         """As Claims.claim."""
+        if len({(claim.node_id, claim.gpu) for claim in claims}) != len(claims):
+            raise UnknownOutcome("one gpu was asked for twice")
 
         def run() -> Sequence[Conflict]:
             row = self._control.fence(self._cluster, tenure)

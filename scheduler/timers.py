@@ -6,6 +6,7 @@ It only proposes: the tick judges each against the state (commands.decide.ticks)
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
+from commands.decide.attempts import limit_grace_s
 from commands.entities import Attempt, AttemptKey, RankPhase
 from commands.state import Change, State
 from events.ids import Instant
@@ -14,38 +15,49 @@ AGAIN_MS = 1_000
 
 
 class Timers:
-    """A heap of (time, attempt)."""
+    """A heap of (time, attempt): each attempt that is to run stands in it at its next time."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._heap: list[tuple[Instant, AttemptKey]] = []
-        for key in sorted(state.attempts.rows):
-            self._add(state.attempts[key])
+        self._rebuild()
 
     def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit."""
+        """Follow the changes of an accepted commit. Another policy may move every time."""
+        changes = list(changes)
+        if any(change.table == "policies" for change in changes):
+            self._rebuild()
+            return
         for change in changes:
             if change.table == "attempts" and change.new is not None and _times_changed(change.old, change.new):
                 self._add(change.new)
 
     def due(self, now: Instant) -> list[AttemptKey]:
-        """Attempts whose time has come, in order; each stays until it has been dealt with."""
-        keys: dict[AttemptKey, None] = {}
+        """Attempts whose time has come, in order; each comes again until it has been dealt with."""
+        due: dict[AttemptKey, None] = {}
         while self._heap and self._heap[0][0] <= now:
             _, key = heappop(self._heap)
             attempt = self._state.attempts.get(key)
-            if attempt is not None and attempt.ending is None and self._is_due(key, now):
-                keys[key] = None
-        for key in keys:
+            if attempt is None or attempt.ending is not None:
+                continue
+            times = self._times(attempt)
+            if any(at <= now for at in times):
+                due[key] = None
+            elif times:
+                heappush(self._heap, (min(times), key))
+        for key in due:
             heappush(self._heap, (Instant(now + AGAIN_MS), key))
-        return list(keys)
+        return list(due)
 
-    def _is_due(self, key: AttemptKey, now: Instant) -> bool:
-        return any(at <= now for at in self._times(self._state.attempts[key]))
+    def _rebuild(self) -> None:
+        self._heap.clear()
+        for key in sorted(self._state.attempts.rows):
+            self._add(self._state.attempts[key])
 
     def _add(self, attempt: Attempt) -> None:
-        for at in self._times(attempt):
-            heappush(self._heap, (at, attempt.key))
+        times = self._times(attempt)
+        if times:
+            heappush(self._heap, (min(times), attempt.key))
 
     def _times(self, attempt: Attempt) -> list[Instant]:
         policy, job = self._state.policy, self._state.jobs[attempt.job_id]
@@ -56,10 +68,11 @@ class Timers:
             if RankPhase.GRANTED in attempt.phases[growth.first :]:
                 times.append(Instant(growth.at + policy.start_timeout_s * 1000))
         if attempt.limit_at is not None:
-            grace_s = min(job.spec.checkpoint.grace_s, policy.grace_s_max)
-            times.append(Instant(attempt.limit_at - grace_s * 1000))
+            times.append(Instant(attempt.limit_at - limit_grace_s(policy, job, attempt) * 1000))
         return times
 
 
 def _times_changed(old: Attempt | None, new: Attempt) -> bool:
-    return old is None or (old.limit_at, old.growths) != (new.limit_at, new.growths)
+    if old is None:
+        return True
+    return (old.limit_at, old.running_at, old.growths) != (new.limit_at, new.running_at, new.growths)

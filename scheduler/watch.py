@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from commands.entities import Attempt, Node, NodeState
 from commands.reports import Phase, Tick
 from commands.state import State
-from events.ids import LeaseId, NodeId, NodeIndex, lease_id, parse_lease_id
+from events.ids import Instant, LeaseId, NodeId, NodeIndex, lease_id, parse_lease_id
 from scheduler import effects
 from scheduler.link import Heartbeat, HeartbeatAck, ToAgent
 
@@ -20,29 +20,36 @@ RESEND_S = 10.0
 
 @dataclass(slots=True)
 class _Heard:
-    """One node. `absent`: lease -> since when it has been missing from heartbeats, though its start was sent."""
+    """One node. `absent`: lease -> since when it has been missing from heartbeats, though its start was sent.
+
+    `reports_until`: newest report it had written when it registered; `clean`: its last heartbeat showed nothing that no
+    lease covers. Until both are settled the node is not confirmed (P-16, R-65).
+    """
 
     at: float
     number: int = 0
     sent: dict[LeaseId, float] = field(default_factory=dict)
     absent: dict[LeaseId, float] = field(default_factory=dict)
     faults: int = 0
+    reports_until: int = 0
+    clean: bool = False
 
 
 class Watch:
     """The nodes of one leadership."""
 
-    def __init__(self, state: State, monotonic: Callable[[], float]) -> None:
+    def __init__(self, state: State, monotonic: Callable[[], float], now: Callable[[], Instant]) -> None:
         self._state = state
+        self._now = now
         self._monotonic = monotonic
         self._opened = monotonic()
         self._nodes: dict[NodeIndex, _Heard] = {}
         self.last_heartbeat: dict[int, int] = {}
         """Node index -> number of the last heartbeat (P-18)."""
 
-    def registered(self, index: NodeIndex) -> None:
+    def registered(self, index: NodeIndex, reports_until: int) -> None:
         """A session of the node began."""
-        self._nodes[index] = _Heard(self._monotonic())
+        self._nodes[index] = _Heard(self._monotonic(), reports_until=reports_until)
         self.last_heartbeat[index] = 0
 
     def sent(self, index: NodeIndex, lease: LeaseId) -> None:
@@ -64,6 +71,7 @@ class Watch:
         disowned = tuple(
             lease for lease in sorted(listed) if listed[lease] is not Phase.ENDED and not self._owns(node.index, lease)
         )
+        heard.clean = not disowned
         answer.append(HeartbeatAck(epoch=self._state.meta.epoch, number=beat.number, disowned=disowned))
         return answer
 
@@ -86,7 +94,7 @@ class Watch:
             sent[lease] = heard.sent.get(lease, heard.at)
             stops = attempt.ending is not None or rank in attempt.stopping
             if (missing or stops) and heard.at - sent[lease] >= RESEND_S:
-                message = effects.of_lease(self._state, attempt, rank, heard.number)
+                message = effects.of_lease(self._state, attempt, rank, heard.number, self._now())
                 if message is not None:
                     messages.append(message)
                     sent[lease] = heard.at
@@ -104,7 +112,14 @@ class Watch:
             missing=tuple(self._missing(now)),
             faults=tuple(self._faults()),
             due=tuple(due),  # type: ignore[arg-type]
+            confirmed=tuple(self._confirmed()),
         )
+
+    def _confirmed(self) -> Iterable[NodeIndex]:
+        for index in sorted(self._nodes):
+            heard, node = self._nodes[index], self._state.nodes[index]
+            if node.confirmed != self._state.meta.epoch and heard.clean and node.last_report >= heard.reports_until:
+                yield index
 
     def _silent(self, now: float) -> Iterable[tuple[NodeIndex, int]]:
         policy = self._state.policy

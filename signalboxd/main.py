@@ -11,7 +11,9 @@ from pathlib import Path
 
 import structlog
 
+from signalboxd.embedded_postgres import EmbeddedPostgresError
 from signalboxd.site import Site, SiteError, read_site
+from signalboxd.supervisor import ChildFailed
 
 Verb = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Awaitable[None]]]
 
@@ -27,6 +29,9 @@ def main(argv: list[str] | None = None) -> None:
     except SiteError as error:
         sys.stderr.write(f"signalboxd: {error}\n")
         raise SystemExit(75) from None
+    except (ChildFailed, EmbeddedPostgresError) as error:
+        sys.stderr.write(f"signalbox: {error}\n")
+        raise SystemExit(1) from None
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -7,19 +7,24 @@ quotas and a client profile, so that `signalbox run` needs no flags.
 
 import argparse
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import signal
+import socket
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 from signalbox.profile import Profile, default_path
 
+from agent.main import parse_declared
 from signalboxd import child
 from signalboxd.embedded_postgres import EmbeddedPostgres
 from signalboxd.site import KafkaLogSite, PostgresLogSite, Site, write_site
@@ -68,6 +73,8 @@ async def run(args: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
+        stack.enter_context(alone(args.data))
+        check_words(args)
         postgres = EmbeddedPostgres(args.data / "postgres")
         say("starting Postgres")
         await asyncio.to_thread(postgres.start)
@@ -79,11 +86,58 @@ async def run(args: argparse.Namespace) -> None:
             each.begin()
             stack.push_async_callback(each.stop)
         await _ready(args, ground, children, stop)
-        write_state(args, ground, children, postgres)
+        write_state(ground, children, postgres)
         if not stop.is_set():
             say(f"ready: {ground.address}")
-            await _until(stop, children)
-        say("stopping")
+            say(f"profile written to {args.profile or default_path()}; try: signalbox run --gpus 2 -- python train.py")
+            await _until(stop, children, postgres)
+        say("stopping; tasks that run go on, and are found again by the next start")
+
+
+@contextmanager
+def alone(data: Path) -> Iterator[None]:
+    """The data folder is ours. Raises ChildFailed where another `up` has it, saying which."""
+    data.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ChildFailed(f"already running on {data}{_where(data / 'up.json')}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _where(state: Path) -> str:
+    try:
+        return f": {json.loads(state.read_text())['address']}"
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def check_words(args: argparse.Namespace) -> None:
+    """What was asked for can be had. Raises ChildFailed, naming the word."""
+    if not 0 <= args.nodes <= 10_000:
+        raise ChildFailed(f"--nodes {args.nodes}: has to be 0 to 10000")
+    if not 1 <= args.schedulers <= 9:
+        raise ChildFailed(f"--schedulers {args.schedulers}: has to be 1 to 9")
+    if args.gpus != "nvml" and not Path(args.gpus).is_file():
+        try:
+            parse_declared(args.gpus)
+        except ValueError as error:
+            raise ChildFailed(f"--gpus: {error}") from None
+    if args.port and not _is_free(args.port):
+        raise ChildFailed(f"port {args.port} is in use: stop what uses it, or take another with --port (0: any)")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def say(text: str) -> None:
@@ -180,15 +234,18 @@ async def _ready(args: argparse.Namespace, ground: Ground, children: list[Child]
     headers = {"authorization": f"Bearer {ground.admin_token}"}
     async with httpx.AsyncClient(base_url=ground.address, headers=headers, timeout=10) as client:
         deadline = asyncio.get_running_loop().time() + READY_S
+        begun = datetime.now(UTC) - timedelta(seconds=1)
         known: dict[str, int] = {}
         while not stop.is_set():
             _check(children)
             known = await _registered(client)
-            if sum(known.values()) >= wanted and known:
+            if sum(known.values()) >= wanted and known and await _led_since(client, begun):
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise ChildFailed(f"not ready after {READY_S:.0f} s: {sum(known.values())} of {wanted} nodes")
             await asyncio.sleep(0.2)
+        if stop.is_set():
+            return
         await _give_quota(client)
     profile = Profile(
         address=ground.address,
@@ -214,6 +271,16 @@ async def _registered(client: httpx.AsyncClient) -> dict[str, int]:
     return kinds
 
 
+async def _led_since(client: httpx.AsyncClient, begun: datetime) -> bool:
+    """Does one of our schedulers lead? The read models may still show the leader of an earlier run."""
+    try:
+        leader = (await client.get("/v1/cluster")).json().get("leader") or {}
+    except httpx.HTTPError:
+        return False
+    elected = leader.get("elected_at")
+    return elected is not None and datetime.fromisoformat(elected.replace("Z", "+00:00")) >= begun
+
+
 async def _give_quota(client: httpx.AsyncClient) -> None:
     """The team of the first run may use everything. A quota that a person set is left alone."""
     now = await client.get(f"/v1/teams/{TEAM}/quota")
@@ -235,16 +302,19 @@ def _check(children: list[Child]) -> None:
             raise error
 
 
-async def _until(stop: asyncio.Event, children: list[Child]) -> None:
+async def _until(stop: asyncio.Event, children: list[Child], postgres: EmbeddedPostgres) -> None:
     while not stop.is_set():
         _check(children)
+        if not postgres.running:
+            say("Postgres has ended; starting it again")
+            await asyncio.to_thread(postgres.start)
         try:
             await asyncio.wait_for(stop.wait(), 1.0)
         except TimeoutError:
             pass
 
 
-def write_state(args: argparse.Namespace, ground: Ground, children: list[Child], postgres: EmbeddedPostgres) -> None:
+def write_state(ground: Ground, children: list[Child], postgres: EmbeddedPostgres) -> None:
     """Pids and addresses, for people and tools who want to look."""
     state = {
         "address": ground.address,

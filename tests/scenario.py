@@ -18,7 +18,7 @@ import orjson
 
 from commands import snapshot
 from commands.apply import apply
-from commands.decide import decide_command, decide_from_node, decide_leader, decide_tick
+from commands.decide import decide_command, decide_leader, decide_messages, decide_tick
 from commands.decide.attempts import Draft
 from commands.entities import Attempt, Job, Node
 from commands.evolve import begin, evolve, finish, fold_commit, fold_term
@@ -37,12 +37,10 @@ from events.ids import (
     JobId,
     LogId,
     NodeId,
-    NodeIndex,
     Nonce,
     Principal,
 )
 from events.leadership import CommandRefused
-from events.node import NodesConfirmed
 from scheduler.planning.plan import Planner
 from tests.builders import job_id, mask_text
 
@@ -60,7 +58,7 @@ class Scenario:
         self.at = at
         self.log: list[bytes] = []
         self.events: tuple[Event, ...] = ()
-        self.refused: dict[str, str] = {}
+        self.refused: dict[NodeId, str] = {}
         """Node -> why its registration was refused, by the last message."""
         self.said: dict[NodeId, Register] = {}
         self.reports: dict[NodeId, int] = {}
@@ -205,19 +203,7 @@ class Scenario:
         """Messages of agents in one commit; who registers well is confirmed, as the leader does it (P-16)."""
 
         def decide(draft: Draft) -> None:
-            self.refused = {}
-            confirmed: list[NodeIndex] = []
-            for said in batch:
-                why = decide_from_node(draft, said)
-                if why is not None:
-                    self.refused[said.node_id] = why
-                elif isinstance(said.message, Register):
-                    node = draft.state.node_by_id(said.node_id)
-                    assert node is not None
-                    if node.confirmed != draft.state.meta.epoch:
-                        confirmed.append(node.index)
-            if confirmed:
-                draft.add(NodesConfirmed(nodes=tuple(dict.fromkeys(confirmed))))
+            self.refused = decide_messages(draft, batch)
 
         self.decide(self._input("reports", batch), decide)
 

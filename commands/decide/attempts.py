@@ -66,7 +66,7 @@ def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
         return
     job = draft.state.jobs[attempt.job_id]
     policy = draft.state.policy
-    grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else _grace_s(policy, job)
+    grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else stop_grace_s(policy, job)
     draft.add(GangEnding(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
     if job.cancel_requested or reason not in FAULTS:
         return
@@ -112,7 +112,7 @@ def _stop_others(draft: Draft, job: Job, succeeded: Attempt) -> None:
     for number in job.open_attempts:
         other = draft.state.attempts.get((job.id, number))
         if other is not None and number != succeeded.number and other.ending is None:
-            grace_s = _grace_s(draft.state.policy, job)
+            grace_s = stop_grace_s(draft.state.policy, job)
             draft.add(GangEnding(job_id=job.id, attempt=number, reason=EndReason.COMPLETED, grace_s=grace_s))
 
 
@@ -166,7 +166,7 @@ def _alone_at(state: State, job: Job, attempt: Attempt) -> Instant | None:
     if job.spec.overlap is not Overlap.NEVER or not any(map(attempt.live, range(len(attempt.ranks)))):
         return None
     policy = state.policy
-    alone_s = policy.isolation_s + _grace_s(policy, job) + policy.isolation_margin_s
+    alone_s = policy.isolation_s + stop_grace_s(policy, job) + policy.isolation_margin_s
     return Instant(state.meta.at + alone_s * 1000)
 
 
@@ -178,13 +178,13 @@ def _backoff_until(state: State, tries: int) -> Instant | None:
     return Instant(state.meta.at + wait_s * 1000)
 
 
-def _grace_s(policy: Policy, job: Job) -> int:
+def stop_grace_s(policy: Policy, job: Job) -> int:
     return min(job.spec.checkpoint.grace_s, policy.grace_s_max)
 
 
 def limit_grace_s(policy: Policy, job: Job, attempt: Attempt) -> int:
     """The grace before the run-time limit: at most half of the run, or a short job would be stopped as it begins."""
-    grace_s = _grace_s(policy, job)
+    grace_s = stop_grace_s(policy, job)
     if attempt.limit_at is None:
         return grace_s
     return min(grace_s, (attempt.limit_at - attempt.granted_at) // 2000)

@@ -7,7 +7,7 @@ that was only granted is still on its way, unless its disk is another one.
 from commands.decide.attempts import Draft, settle
 from commands.decide.elastic import lose_ranks
 from commands.entities import Node, NodeState, RankPhase
-from commands.reports import Register
+from commands.reports import Phase, Register
 from commands.state import State
 from events.gang import LeaseReleased, ReleasedBy
 from events.ids import NodeIndex, lease_id
@@ -36,6 +36,12 @@ def register(draft: Draft, said: Register, other_live: bool) -> str | None:
         draft.add(NodeReturned(node=node.index))
     _reconcile(draft, said, node, same_disk=old is not None and old.journal == said.journal)
     return None
+
+
+def all_owned(state: State, node: Node, said: Register) -> bool:
+    """Does a live lease cover all that runs there?"""
+    leases = {lease_id(job_id, number, rank) for job_id, number, rank in state.nodes[node.index].leases}
+    return all(running.lease_id in leases or running.phase is Phase.ENDED for running in said.running)
 
 
 def _reports_missing(old: Node, said: Register) -> bool:

@@ -1,11 +1,12 @@
 """What agents say: registrations and reports, as facts. Late, doubled and impossible ones change nothing (C-42)."""
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from commands.decide.attempts import Draft, settle
 from commands.decide.elastic import lose_ranks
 from commands.decide.following import follow
-from commands.decide.register import register
+from commands.decide.register import all_owned, register
 from commands.entities import Attempt, Node, RankPhase
 from commands.reports import (
     CheckpointReport,
@@ -18,8 +19,9 @@ from commands.reports import (
 )
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
 from events.gang import GangRunning
-from events.ids import LeaseId, parse_lease_id
+from events.ids import LeaseId, NodeId, NodeIndex, parse_lease_id
 from events.job import ENDS, EndReason
+from events.node import NodesConfirmed
 from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
 
 END_REASONS = {
@@ -33,8 +35,32 @@ END_REASONS = {
 """Why an attempt fails when a rank ends so while the attempt was to run."""
 
 
-def decide_from_node(draft: Draft, said: FromNode) -> str | None:
-    """Facts from one message of a node, added to `draft`. Why a registration was refused, else None."""
+def decide_messages(draft: Draft, batch: Sequence[FromNode]) -> dict[NodeId, str]:
+    """Facts from a batch of messages, one after the other, and which nodes are confirmed with it (P-16): those that
+    registered, of whose reports none is outstanding, and on which nothing runs that no lease covers (R-65). Returns
+    the registrations that were refused, with why."""
+    refused: dict[NodeId, str] = {}
+    registered: dict[NodeIndex, int] = {}
+    for said in batch:
+        why = _decide_message(draft, said)
+        node = draft.state.node_by_id(said.node_id)
+        if why is not None:
+            refused[said.node_id] = why
+        elif isinstance(said.message, Register) and node is not None and all_owned(draft.state, node, said.message):
+            registered[node.index] = said.message.last_report
+    nodes, epoch = draft.state.nodes, draft.state.meta.epoch
+    confirmed = tuple(
+        index
+        for index, written in registered.items()
+        if nodes[index].confirmed != epoch and nodes[index].last_report >= written
+    )
+    if confirmed:
+        draft.add(NodesConfirmed(nodes=confirmed))
+    return refused
+
+
+def _decide_message(draft: Draft, said: FromNode) -> str | None:
+    """Facts from one message. Why a registration was refused, else None."""
     node, why = draft.state.node_by_id(said.node_id), None
     if isinstance(said.message, Register):
         why = register(draft, said.message, said.other_live)

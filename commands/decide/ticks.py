@@ -13,6 +13,7 @@ from events.node import (
     MassSilence,
     NodeLost,
     NodeReturned,
+    NodesConfirmed,
     NodeSuspected,
     SilenceEased,
 )
@@ -26,6 +27,7 @@ def decide_tick(draft: Draft, tick: Tick) -> None:
 
 def _observe(draft: Draft, tick: Tick) -> None:
     _heard(draft, tick.heard)
+    _confirm(draft, tick.confirmed)
     for index, mask in tick.faults:
         _fault(draft, index, mask)
     if draft.state.meta.at < draft.state.meta.quiet_until_at:
@@ -45,6 +47,14 @@ def _heard(draft: Draft, heard: tuple[NodeIndex, ...]) -> None:
     for index in heard:
         if draft.state.nodes[index].state is NodeState.SUSPECT:
             draft.add(NodeReturned(node=index))
+
+
+def _confirm(draft: Draft, nodes: tuple[NodeIndex, ...]) -> None:
+    """All that they run is known now, and is covered by leases: they may be granted on (P-16)."""
+    epoch = draft.state.meta.epoch
+    news = tuple(index for index in nodes if draft.state.nodes[index].confirmed != epoch)
+    if news:
+        draft.add(NodesConfirmed(nodes=news))
 
 
 def _fault(draft: Draft, index: NodeIndex, mask: int) -> None:

@@ -48,7 +48,9 @@ def classes_changed(state: State, event: TeamClassesChanged) -> None:
 
 
 def policy_changed(state: State, event: PolicyChanged) -> None:
-    state.policies.put("", Policy.model_validate(event.policy))
+    """A parameter that this build does not know any more is passed over: old logs keep folding (I-10)."""
+    known = {name: value for name, value in event.policy.items() if name in Policy.model_fields}
+    state.policies.put("", Policy.model_validate(known))
     state.meta = replace(state.meta, policy_version=event.version)
 
 

@@ -55,6 +55,13 @@ def test_the_job_cannot_take_another_rank(monkeypatch: pytest.MonkeyPatch) -> No
     assert "SIGNALBOX_AGENT_TOKEN" not in env
 
 
+def test_python_writes_at_once_unless_the_job_says_otherwise() -> None:
+    """Output that goes into a log would be held back by Python until there is a lot of it; an empty value undoes it."""
+    assert task_environment(start_task(), report=REPORT, owner="o")["PYTHONUNBUFFERED"] == "1"
+    message = start_task(env={"PYTHONUNBUFFERED": ""})
+    assert task_environment(message, report=REPORT, owner="o")["PYTHONUNBUFFERED"] == ""
+
+
 def test_secrets_come_from_the_agent_or_a_file(tmp_path: Path) -> None:
     """`env:` and `file:` are resolved on the node; one trailing newline of a file is not part of the secret."""
     (tmp_path / "key").write_text("k\n\n")

@@ -1,5 +1,6 @@
 """Tasks as real processes: what starts, what is reported, and what an agent's death changes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from agent.clock import LoopClock
 from agent.ports import Orphan
 from agent.process_runtime import ProcessRuntime, ProcessSettings
 from agent.processes import send_signal, start_of
+from agent.refusals import refused
 from events.ids import LeaseId
 from events.task import TaskEnd
 from scheduler.link import Phase
@@ -44,19 +46,41 @@ def test_a_signal_is_128_plus_its_number(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "workdir", "words"),
+    ("command", "workdir", "code", "words"),
     [
-        (("/does/not/exist",), None, "/does/not/exist"),
-        (("true",), "/no/such/place", "/no/such/place"),
-        (("/etc/passwd",), None, "Permission denied"),
+        (("/does/not/exist",), None, 127, "/does/not/exist: No such file or directory"),
+        (("nosuchprog", "-x"), None, 127, "nosuchprog: command not found"),
+        (("true",), "/no/such/place", 127, "working directory /no/such/place: No such file or directory"),
+        (("true",), "/etc/passwd", 127, "working directory /etc/passwd: Not a directory"),
+        (("/etc/passwd",), None, 126, "/etc/passwd: Permission denied"),
     ],
 )
-def test_what_cannot_start_says_why(machine: Machine, command: tuple[str], workdir: str | None, words: str) -> None:
-    """A missing program or directory is START_FAILED, and the detail names it."""
+def test_r_6_a_command_that_is_not_there_ends_as_a_shell_would_end_it(
+    machine: Machine, command: tuple[str, ...], workdir: str | None, code: int, words: str
+) -> None:
+    """A missing program or directory is the job's own doing, with exit code 127 or 126: no other try would mend it.
+    The same sentence is in the detail and in the output."""
     machine.runtime.start(task(*command, workdir=workdir))
     ended = machine.ended()
-    assert ended.end is TaskEnd.START_FAILED
-    assert words in ended.detail
+    assert (ended.end, ended.exit_code, ended.detail) == (TaskEnd.EXITED, code, words)
+    assert machine.output() == f"[signalbox: {words}]\n"
+
+
+def test_a_script_without_its_interpreter_says_so(machine: Machine, tmp_path: Path) -> None:
+    """The script is there, so that its own name and ENOENT alone would mislead."""
+    script = tmp_path / "run.sh"
+    script.write_text("#!/no/such/shell\n")
+    script.chmod(0o755)
+    machine.runtime.start(task(str(script)))
+    ended = machine.ended()
+    assert (ended.exit_code, "interpreter" in ended.detail) == (127, True)
+
+
+def test_what_the_node_cannot_do_is_no_fault_of_the_job() -> None:
+    """An I/O error of the program's disk may be gone at the next try, on another node: no exit code."""
+    failure = OSError(errno.EIO, os.strerror(errno.EIO), "x")
+    assert refused(failure, program="x") == (0, "x: Input/output error")
+    assert refused(FileNotFoundError(errno.ENOENT, "No such file", "/sys/x")) == (0, "/sys/x: No such file")
 
 
 def test_a_secret_that_is_missing_is_named_and_no_value_is_told(

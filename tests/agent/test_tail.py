@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.shim_log import OutputLog
-from agent.tail import HttpTails, output, read_log
+from agent.tail import HttpTails, SimulatedTails, output, read_log
 from events.ids import Epoch, LeaseId
 from scheduler.link import TailLog
 from tests.servers.waiting import until_async
@@ -100,6 +100,26 @@ async def test_a_lease_without_output_gives_an_empty_answer(api: tuple[Api, str]
     tails.begin(request(api[1], follow=True, lease="j_other.1.0"))
     await until_async(lambda: whole(api[0]))
     assert api[0].body == b""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "from_byte", "sent"),
+    [
+        (60.0, 0, b"simulated node: nothing was run; the task pretends for 60 s\n"),
+        (None, 0, b"simulated node: nothing was run\n"),
+        (60.0, 56, b"0 s\n"),
+        (60.0, 1000, b""),
+    ],
+)
+async def test_a_virtual_task_says_that_nothing_was_run(
+    api: tuple[Api, str], seconds: float | None, from_byte: int, sent: bytes
+) -> None:
+    """One line and the end, at once also with `follow`; whoever has it already gets it not again."""
+    tails = SimulatedTails(lambda lease: seconds)
+    tails.begin(request(api[1], follow=True, from_byte=from_byte))
+    await until_async(lambda: whole(api[0]))
+    assert api[0].body == sent
+    await tails.close()
 
 
 async def test_an_offset_means_the_same_byte_over_rotations(tmp_path: Path) -> None:

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from commands.apply import apply
-from commands.decide import decide_command, decide_from_node, decide_leader, decide_tick
+from commands.decide import decide_command, decide_leader, decide_messages, decide_tick
 from commands.decide.attempts import Draft
 from commands.evolve import begin, finish, fold_commit, fold_term
 from commands.invariants import check_all, check_touched
 from commands.messages import Command, CommandRecord
 from commands.plan import Plan
-from commands.reports import FromNode, Register, Tick
+from commands.reports import FromNode, Tick
 from commands.state import State
 from events import codec
 from events.envelope import Commit, Event, Input, Term
 from events.ids import ClusterId, CommandId, Epoch, Instant, JobId, LogId, Nonce, Principal
-from events.node import NodesConfirmed
 from scheduler.planning.plan import Planner
 from scheduler.timers import Timers
 
@@ -82,17 +81,7 @@ class Core:
         """What agents say, in one commit. No registration may be refused."""
 
         def decide(draft: Draft) -> None:
-            confirmed = []
-            for said in batch:
-                why = decide_from_node(draft, said)
-                assert why is None, why
-                if isinstance(said.message, Register):
-                    node = draft.state.node_by_id(said.node_id)
-                    assert node is not None
-                    if node.confirmed != draft.state.meta.epoch:
-                        confirmed.append(node.index)
-            if confirmed:
-                draft.add(NodesConfirmed(nodes=tuple(confirmed)))
+            assert decide_messages(draft, batch) == {}
 
         return self.decide("reports", decide)
 

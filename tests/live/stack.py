@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
+import json
 import os
+import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +28,7 @@ from signalbox.profile import Profile
 
 from agent.processes import marked
 from signalboxd import up
+from signalboxd.child import free_port
 from signalboxd.embedded_postgres import EmbeddedPostgres
 from signalboxd.supervisor import Child, last_lines
 from signalboxd.wiring import migrate
@@ -49,6 +53,10 @@ class Stack:
     children: dict[str, Child]
     http: httpx.AsyncClient
     client: Client
+    metrics: dict[str, int]
+    """Port of the metrics of each scheduler."""
+    submitters: tuple[str, ...]
+    """Tokens of further principals, each with a rate of requests of its own."""
 
     # Processes
 
@@ -124,6 +132,12 @@ class Stack:
         pids |= {"kafka": self.broker.pid} if self.broker is not None else {}
         return {name: _cpu_s(pid) for name, pid in pids.items()}
 
+    async def metric(self, scheduler: str, name: str) -> float:
+        """One figure of a scheduler."""
+        async with httpx.AsyncClient() as client:
+            text = (await client.get(f"http://127.0.0.1:{self.metrics[scheduler]}/metrics")).text
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
     # Questions over REST
 
     async def get(self, path: str, **params: Any) -> Any:
@@ -171,18 +185,19 @@ class Stack:
 
 
 @asynccontextmanager
-async def stack(home: Path, *options: str, kafka: bool = False, settings: Mapping[str, str] | None = None,
-                ready: bool = True) -> AsyncIterator[Stack]:  # fmt: skip
+async def stack(home: Path, *options: str, kafka: bool = False, submitters: int = 0) -> AsyncIterator[Stack]:
     """A stack in `home`, started and ready, with the options of `signalboxd up`; all of it is gone afterwards."""
     async with AsyncExitStack() as undo:
         broker = await _broker(undo) if kafka else None
         args = _arguments(home, options, broker)
-        postgres = EmbeddedPostgres(home / "postgres", settings=settings)
+        postgres = EmbeddedPostgres(home / "postgres")
         undo.push_async_callback(asyncio.to_thread, postgres.stop)
         await asyncio.to_thread(postgres.start)
         ground = up.lay_ground(args, postgres.dsn)
         await migrate(ground.site)
+        tokens = _further_submitters(ground, submitters)
         children = {child.name: child for child in up.processes(args, ground)}
+        metrics = _serve_metrics(children)
         profile = _profile(args, ground)
         client = undo.enter_context(Client(profile, patience_s=60))
         headers = {"authorization": f"Bearer {ground.admin_token}"}
@@ -196,10 +211,16 @@ async def stack(home: Path, *options: str, kafka: bool = False, settings: Mappin
         for child in children.values():
             child.begin()
         made = Stack(
-            ground=ground, postgres=postgres, broker=broker, children=children, http=http, client=client
-        )  # fmt: skip
-        if ready:
-            await made.ready(args.nodes + (not args.no_agent))
+            ground=ground,
+            postgres=postgres,
+            broker=broker,
+            children=children,
+            http=http,
+            client=client,
+            metrics=metrics,
+            submitters=tokens,
+        )
+        await made.ready(args.nodes + (not args.no_agent))
         yield made
 
 
@@ -208,6 +229,24 @@ def _arguments(home: Path, options: tuple[str, ...], broker: KafkaBroker | None)
     up.add_arguments(parser)
     fixed = ["--data", str(home), "--port", "0", "--profile", str(home / "profile.toml")]
     return parser.parse_args([*fixed, *options, *(["--kafka", broker.bootstrap] if broker is not None else [])])
+
+
+def _further_submitters(ground: up.Ground, count: int) -> tuple[str, ...]:
+    path = ground.data / "tokens.json"
+    tokens = tuple(secrets.token_urlsafe(16) for _ in range(count))
+    entries = json.loads(path.read_text())
+    for number, token in enumerate(tokens):
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        entries.append({"name": f"user-{number}", "sha256": digest, "roles": ["submitter"], "teams": "*"})
+    path.write_text(json.dumps(entries))
+    return tokens
+
+
+def _serve_metrics(children: dict[str, Child]) -> dict[str, int]:
+    ports = {name: free_port() for name in children if name.startswith("scheduler")}
+    for name, port in ports.items():
+        children[name].argv = [*children[name].argv, "--metrics-port", str(port)]
+    return ports
 
 
 def _profile(args: argparse.Namespace, ground: up.Ground) -> Profile:

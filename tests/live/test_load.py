@@ -19,6 +19,6 @@ async def test_load(home: Path) -> None:
         )
         assert made.faults == []
         states = await kalos.all_ended(run, within_s=60)
-        assert sorted(states) == sorted(made.sent_at_ms)
+        assert sorted(states) == sorted(made.sent_at)
         assert Counter(states.values()) == {"SUCCEEDED": 500}
         await sound_at_rest(run)

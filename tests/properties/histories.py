@@ -67,6 +67,8 @@ class History:
         self.scenario = Scenario().given(cluster(FLEET))
         self.state = self.scenario.state
         self.agents = {NodeId(f"n{number}"): Agent() for number in range(len(self.state.nodes))}
+        self.registered: set[NodeId] = set(self.agents)
+        """Those that registered with the leader of now."""
         self.names: list[str] = []
         self.claims: dict[tuple[NodeId, int], LeaseId] = {}
         """Who holds which GPU, told by events alone."""
@@ -129,7 +131,7 @@ class History:
                 gpus_per_replica=draw.choice([1, 1, 2, 4, 8]),
                 priority_class=draw.choice(list(PriorityClass)),
                 retries=draw.choice([0, 2]),
-                max_runtime_s=draw.choice([300, 36000, 36000]),
+                max_runtime_s=draw.choice([45, 600, 7200]),
                 hint=hint if draw.random() < 0.5 else Topology(),
             )
         )
@@ -187,6 +189,7 @@ class History:
 
     def takes_over(self) -> None:
         self.scenario.takeover(after_s=self.random.choice([1, 1, 30, 700]))
+        self.registered = {name for name in self.agents if self.scenario.node(name).confirmed == self.state.meta.epoch}
         self.check(self.scenario.events)
 
     def ticks(self) -> None:
@@ -201,7 +204,19 @@ class History:
         heard = tuple(self.scenario.node(name).index for name in sorted(self.agents) if not self.agents[name].silent_s)
         leases = [lease_id(*held) for node in self.state.nodes.rows.values() for held in node.leases]
         missing = tuple(draw.sample(leases, 1)) if leases and draw.random() < 0.1 else ()
-        self.do(Tick(silent=tuple(silent), heard=heard, missing=missing, due=tuple(sorted(self.state.attempts.rows))))
+        due = tuple(sorted(self.state.attempts.rows))
+        confirmed = tuple(self.scenario.node(name).index for name in sorted(self.agents) if self._has_told_all(name))
+        self.do(Tick(silent=tuple(silent), heard=heard, missing=missing, due=due, confirmed=confirmed))
+
+    def _has_told_all(self, name: NodeId) -> bool:
+        """Its agent is heard by this leader, all its reports are taken, and it runs nothing that no lease covers; what
+        no lease covers it kills, being told so with its heartbeat."""
+        node, agent = self.scenario.node(name), self.agents[name]
+        leases = {lease_id(*held) for held in node.leases}
+        if agent.silent_s or name not in self.registered:
+            return False
+        agent.tasks = {lease: True for lease in agent.tasks if lease in leases}
+        return node.state == "up" and node.last_report >= len(agent.reports)
 
     # Agents
 
@@ -229,6 +244,7 @@ class History:
         message = replace(said, running=running, last_report=len(agent.reports))
         self.do(FromNode(node_id=name, message=message))
         assert not self.scenario.refused, self.scenario.refused
+        self.registered.add(name)
         agent.silent_s, agent.sent = 0, min(agent.sent, self.scenario.node(name).last_report)
 
     def works(self) -> None:

@@ -124,7 +124,7 @@ class TestGrants:
         """A task of an element finds its array, index and range in its environment."""
         ready.given(submit("a", array=array(5, 7), env={"A": "b"}), plan())
         attempt = ready.attempt("a_6")
-        told = effects.of_lease(ready.state, attempt, 0, 0)
+        told = effects.of_lease(ready.state, attempt, 0, 0, ready.state.meta.at)
         assert isinstance(told, StartTask)
         assert dict(told.env) == {
             "A": "b",
