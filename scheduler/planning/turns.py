@@ -18,7 +18,7 @@ from scheduler.planning import elastic, preempt, reserve
 from scheduler.planning.fit import find_with_fallback
 from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.queue import ELEMENT_RANKS, Line
-from scheduler.planning.quota import Standing, untouchable
+from scheduler.planning.quota import untouchable
 from scheduler.planning.trial import Trial
 
 if TYPE_CHECKING:
@@ -197,11 +197,15 @@ class Turns:
                 return True
             self._over(job.id, FreedBecause.GONE)
             return False
-        if self._start_on_free(job, _limit(standing, alone)):
+        gpus_max = standing.covered_room if alone else standing.room
+        if self._start_on_free(job, gpus_max):
             return True
-        if self._overtake(job, covered, _limit(standing, alone)):
+        lower = reserve.overtaken(self._trial, job, covered)
+        if lower and self._overtakes(lower, lambda: self._start_on_free(job, gpus_max)):
             return True
         if self._make_room(job, covered):
+            return True
+        if lower and self._overtakes(lower, lambda: self._make_room(job, covered)):
             return True
         self._hold(job, covered)
         return False
@@ -262,15 +266,12 @@ class Turns:
         if trial.reservations:
             self._over(job.id, FreedBecause.STARTED)
 
-    def _overtake(self, job: Job, covered: bool, gpus_max: int) -> bool:
-        """Nodes held for a job of a lower group or class are no obstacle: its reservation ends, if that helps."""
-        lower = reserve.overtaken(self._trial, job, covered)
-        if not lower:
-            return False
+    def _overtakes(self, lower: list[JobId], succeeds: Callable[[], bool]) -> bool:
+        """Nodes held for jobs of a lower group or class are no obstacle: their reservations end, if that helps."""
         held = dict(self._trial.reservations)
         for job_id in lower:
             reserve.drop(self._trial, job_id)
-        if self._start_on_free(job, gpus_max):
+        if succeeds():
             self.holds_over += [(job_id, FreedBecause.OVERTAKEN) for job_id in lower]
             return True
         self._trial.reservations = held
@@ -314,8 +315,3 @@ class Turns:
                 self.holds_over.append((before.job_id, FreedBecause.OVERTAKEN))
         elif before is not None:
             self._trial.reservations[before.key] = before
-
-
-def _limit(standing: Standing, untouchable: bool) -> int:
-    """GPUs that the start may charge: what may never be stopped starts only covered (R-40)."""
-    return standing.covered_room if untouchable else standing.room
