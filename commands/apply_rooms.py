@@ -133,24 +133,46 @@ def _ranks_objection(state: State, job: Job, room: Room) -> str | None:
         if mask & masks.get(index, 0) or mask.bit_count() < job.spec.gpus_per_replica:
             return "ranks_wrong"
         masks[index] = masks.get(index, 0) | mask
-    going = {*room.victims, *room.awaited}
-    given_back = {(*key, rank) for key, stopped in room.shrinks for rank in stopped}
+    going = _going(state, room)
     for index, mask in masks.items():
         node = state.nodes.get(index)
         if node is None or (why := _node_objection(state, job, node)) is not None:
             return why if node is not None else "no_such_node"
         if mask & (node.pledged | node.broken):
             return "gpus_not_free"
-        stays = 0
-        for job_id, number, rank in node.leases:
-            attempt = state.attempts[job_id, number]
-            if attempt.key not in going and (*attempt.key, rank) not in given_back and rank not in attempt.stopping:
-                stays |= attempt.ranks[rank][1]
+        stays = node.used & ~going.get(index, 0)
+        if stays:
+            stays &= ~_stopping(state, node)
         if mask & stays:
             return "gpus_not_free"
         if stays and takes_whole_nodes(job.spec, len(node.gpus), len(room.ranks)):
             return "node_shared"
     return None
+
+
+def _going(state: State, room: Room) -> dict[NodeIndex, int]:
+    """GPUs by node of those that are stopped, awaited or given back for the room."""
+    found: dict[NodeIndex, int] = {}
+    for key in (*room.victims, *room.awaited):
+        attempt = state.attempts.get(key)
+        for rank, (index, mask) in enumerate(attempt.ranks if attempt is not None else ()):
+            if attempt is not None and attempt.live(rank):
+                found[index] = found.get(index, 0) | mask
+    for key, stopped in room.shrinks:
+        for rank in stopped:
+            index, mask = state.attempts[key].ranks[rank]
+            found[index] = found.get(index, 0) | mask
+    return found
+
+
+def _stopping(state: State, node: Node) -> int:
+    """GPUs of ranks that elastic attempts go on without already."""
+    mask = 0
+    for job_id, number, rank in node.leases:
+        attempt = state.attempts[job_id, number]
+        if rank in attempt.stopping:
+            mask |= attempt.ranks[rank][1]
+    return mask
 
 
 def _node_objection(state: State, job: Job, node: Node) -> str | None:

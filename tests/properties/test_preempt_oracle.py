@@ -118,13 +118,10 @@ def harm(crowd: Crowd, job: Job, covered: bool, attempt: Attempt, now: Instant) 
 
 
 def oracle(crowd: Crowd, name: str) -> tuple[int, bool, int, int, int] | None:
-    """(worst harm, wasteful, victims, their GPUs, work lost) of the best legal set; None where there is none, or where
-    the job fits as it is."""
+    """(worst harm, wasteful, victims, their GPUs, work lost) of the best legal set; None where there is none."""
     job, now = crowd.job(name), Instant(crowd.at + 1000)
     size = len(next(iter(crowd.state.nodes.rows.values())).gpus)
     charged = charged_gpus(job.spec, size)
-    if fits_without(crowd, job, set(), None):
-        return None
     covered = charged <= crowd.shares.standing((job.spec.team, H100)).covered_room
     harms = {row.key: harm(crowd, job, covered, row, now) for row in crowd.state.attempts.rows.values()}
     legal = sorted(key for key, found in harms.items() if found is not None and not awaited(crowd, key, now))
@@ -171,8 +168,11 @@ def fits_without(crowd: Crowd, job: Job, stopped: set[AttemptKey], now: Instant 
 
 
 def worth_asking(crowd: Crowd) -> bool:
-    """Not where it starts only covered and would not be; nor where what is overdue muddles the oracle."""
+    """Not where it fits as it is, or starts only covered and would not be; nor where what is overdue muddles the
+    oracle."""
     job, now = crowd.job("wanted"), Instant(crowd.at + 1000)
+    if fits_without(crowd, job, set(), None):
+        return False
     size = len(next(iter(crowd.state.nodes.rows.values())).gpus)
     standing = crowd.shares.standing((job.spec.team, H100))
     return not (untouchable(job) and charged_gpus(job.spec, size) > standing.covered_room) and not any(
