@@ -6,6 +6,7 @@ from commands.state import State
 from events.ids import JobId
 from events.job import JobState
 from events.preemption import PledgeEnd
+from scheduler.planning.quota import ShareKey
 from scheduler.planning.trial import Trial
 
 
@@ -13,29 +14,32 @@ def settle(trial: Trial) -> tuple[list[Placement], list[tuple[JobId, PledgeEnd]]
     """Starts of the jobs whose pledged GPUs are all free now, and the pledges that are over."""
     placements: list[Placement] = []
     over: list[tuple[JobId, PledgeEnd]] = []
+    starting: dict[ShareKey, int] = {}
     for job_id in sorted(trial.state.pledges.rows):
         pledge = trial.state.pledges[job_id]
-        end = _end(trial, pledge)
+        key = (pledge.team, pledge.gpu_type)
+        end = _end(trial, pledge, starting.get(key, 0))
         if end is not None:
             over.append((job_id, end))
         if end is not None and end is not PledgeEnd.STARTED:
             trial.unpledged.add(pledge.gpu_type)
         if end is PledgeEnd.STARTED:
             placements.append(Placement(job_id=job_id, ranks=pledge.ranks))
+            starting[key] = starting.get(key, 0) + pledge.gpus
     return placements, over
 
 
-def _end(trial: Trial, pledge: Pledge) -> PledgeEnd | None:
-    """Why the pledge ends with this cycle; None where it stands.
+def _end(trial: Trial, pledge: Pledge, starting: int) -> PledgeEnd | None:
+    """Why the pledge ends with this cycle; None where it stands. `starting`: GPUs of its team that start before it.
 
-    It is broken where its placement cannot come about any more; and too late where somebody who was to go is still
+    It is broken where its placement cannot come about any more, as its quota was lowered, say; and too late where somebody who was to go is still
     there when his grace is long over. In both cases the job is planned anew.
     """
     state = trial.state
     job = state.jobs.get(pledge.job_id)
     if job is None or job.state is not JobState.QUEUED or job.held:
         return PledgeEnd.GONE
-    if _broken(state, pledge):
+    if _broken(state, pledge) or _over_limit(state, pledge, starting):
         return PledgeEnd.BROKEN
     in_use = any(state.nodes[index].used & mask for index, mask in pledge.ranks)
     confirmed = all(state.nodes[index].confirmed == state.meta.epoch for index, _ in pledge.ranks)
@@ -43,6 +47,14 @@ def _end(trial: Trial, pledge: Pledge) -> PledgeEnd | None:
     if not in_use and confirmed and answers:
         return PledgeEnd.STARTED
     return PledgeEnd.TOO_LATE if trial.now > _given_up_at(trial, pledge) else None
+
+
+def _over_limit(state: State, pledge: Pledge, starting: int) -> bool:
+    """Would its start be over guarantee plus borrow limit, as they are now (R-12)?"""
+    key = (pledge.team, pledge.gpu_type)
+    quota, usage = state.quotas.get(key), state.usage.get(key)
+    limit = quota.guaranteed + quota.borrow_limit if quota is not None else 0
+    return (usage.charged if usage is not None else 0) + starting + pledge.gpus > limit
 
 
 def _broken(state: State, pledge: Pledge) -> bool:
