@@ -162,7 +162,7 @@ class Agents:
         began = self._live.get(key)
         if began is None:
             return self.resumed.get(key, 0)
-        return self.resumed[key] + (self._clock() - began) // 1000
+        return self.resumed.get(key, 0) + (self._clock() - began) // 1000
 
     def _end(self, key: AttemptKey) -> None:
         """The work is done, unless it was told to stop before."""

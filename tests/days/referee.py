@@ -18,7 +18,8 @@ from tests.days.world import World
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 LOOK_EVERY_MS = 10 * MINUTE_MS
-PING_PONG_MS = 60 * MINUTE_MS
+PING_PONG_MS = 10 * MINUTE_MS
+"""Whoever was displaced does not displace in turn so soon: later others' starts may have changed who borrows (ADR 9)."""
 
 
 class Referee:
@@ -44,7 +45,7 @@ class Referee:
     def _start(self, placement: Placement) -> None:
         """prod-serving, and what may not be preempted, starts inside its team's guarantee only (R-40)."""
         job = self.world.state.jobs[placement.job_id]
-        if _untouchable(job):
+        if _untouchable(job) and job.id not in self.world.state.pledges:
             standing = self._standing(job)
             assert standing.use + job.spec.gpus <= standing.guaranteed or job.spec.gpus <= standing.covered_room, job
 
@@ -71,7 +72,7 @@ class Referee:
             assert now - began >= 60 * MINUTE_MS, f"{victim.id} was preempted twice: an hour's protection (R-42)"
 
     def see(self, events: tuple[Event, ...]) -> None:
-        """Who displaced whom: nobody is displaced by the one that he displaced (C-11)."""
+        """Who displaced whom: nobody is displaced by the one that he just displaced (C-11)."""
         now = self.world.core.now
         for event in events:
             if isinstance(event, PreemptionOrdered):
