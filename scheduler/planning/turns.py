@@ -117,6 +117,7 @@ class Turns:
         self.rooms: list[Room] = []
         self.holds: list[Hold] = []
         self.holds_over: list[tuple[JobId, FreedBecause]] = []
+        self._holds_made = 0
         self._elements: dict[JobId, int] = {}
         """Elements that it starts of each array."""
         self._unreckoned: dict[NodeIndex, None] = {}
@@ -137,7 +138,7 @@ class Turns:
         if note is not None and trial.now < note.until and note.stamp == self._stamp(line, job):
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
-        held = len(self.holds)
+        held = self._holds_made
         try:
             if self._decide(line, job):
                 return True
@@ -148,7 +149,7 @@ class Turns:
             self._elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
-        if line.gpu_type not in self._touched and line.gpu_type not in trial.unpledged and held == len(self.holds):
+        if line.gpu_type not in self._touched and line.gpu_type not in trial.unpledged and held == self._holds_made:
             planner.memory.note(line, holder, self._stamp(line, job), self._until(job))
         return False
 
@@ -272,7 +273,8 @@ class Turns:
         for job_id in lower:
             reserve.drop(self._trial, job_id)
         if succeeds():
-            self.holds_over += [(job_id, FreedBecause.OVERTAKEN) for job_id in lower]
+            for job_id in lower:
+                self._hold_over(job_id, FreedBecause.OVERTAKEN)
             return True
         self._trial.reservations = held
         return False
@@ -299,6 +301,12 @@ class Turns:
         """The job's reservation, if it has one, ends."""
         if self._trial.holds(job_id):
             reserve.drop(self._trial, job_id)
+            self._hold_over(job_id, because)
+
+    def _hold_over(self, job_id: JobId, because: FreedBecause) -> None:
+        """A reservation ends that is in the log, or that this very cycle made or moved."""
+        self.holds = [hold for hold in self.holds if hold.job_id != job_id]
+        if any(held.job_id == job_id for held in self._trial.state.reservations.rows.values()):
             self.holds_over.append((job_id, because))
 
     def _hold(self, job: Job, covered: bool) -> None:
@@ -310,8 +318,9 @@ class Turns:
             before = None
         hold = reserve.reserve(self._trial, self._planner.forecast, job)
         if hold is not None:
-            self.holds.append(hold)
             if before is not None:
-                self.holds_over.append((before.job_id, FreedBecause.OVERTAKEN))
+                self._hold_over(before.job_id, FreedBecause.OVERTAKEN)
+            self._holds_made += 1
+            self.holds.append(hold)
         elif before is not None:
             self._trial.reservations[before.key] = before
