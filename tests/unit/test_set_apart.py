@@ -10,7 +10,7 @@ import pytest
 from commands.pools import PoolKind, PoolRule
 from events.gang import GangAllocated
 from events.job import PriorityClass
-from scheduler.planning import fit, turns
+from scheduler.planning import fit
 from scheduler.planning.cover import StepsSpent
 from tests.builders import BLUE, quota, spread
 from tests.scenario import Scenario
@@ -150,7 +150,6 @@ def test_first_fit_takes_over_and_is_marked(monkeypatch: pytest.MonkeyPatch) -> 
         raise StepsSpent
 
     monkeypatch.setattr(fit, "seats", spends)
-    assert turns.find_with_fallback is fit.find_with_fallback
     scenario = Scenario().given(cluster("b0: [8] [8]"), quota())
     scenario.when(submit("a", replicas=2, gpus_per_replica=8), submit("b"), plan())
     marked = {event.job_id: event.fallback for event in scenario.events if isinstance(event, GangAllocated)}
