@@ -103,9 +103,10 @@ def _of_room(planner: Planner, trial: Trial, job: Job) -> list[Reason]:
     if _fits(trial, job, job.spec.topology, reserve.usable(trial, job)):
         return []
     reasons: list[Reason] = []
-    if _fits(trial, job, job.spec.topology, None):
+    anywhere = trial.eligible(job)
+    if _fits(trial, job, job.spec.topology, anywhere):
         reasons += _held_for_others(trial, job)
-    elif job.spec.topology.strict and _fits(trial, job, Topology(), None):
+    elif job.spec.topology.strict and _fits(trial, job, Topology(), anywhere):
         reasons.append(Reason(Factor.HINT, _capacity_figures(planner, trial, job) | _hint_figures(job.spec.topology)))
     else:
         reasons.append(Reason(Factor.CAPACITY, _capacity_figures(planner, trial, job)))

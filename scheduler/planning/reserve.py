@@ -22,6 +22,8 @@ from scheduler.planning.trial import Trial
 
 Group = list[tuple[int, NodeIndex]]
 """Nodes of one block or rack with the time from which each is free, earliest first."""
+COMMIT_MS = 1_000
+"""From a plan to its commit: the limit of what it starts counts from there."""
 Start = tuple[Instant, tuple[NodeIndex, ...]]
 """When, and on which nodes, in order."""
 Tier = tuple[bool, int]
@@ -68,9 +70,10 @@ def standing_on(trial: Trial, gpu_type: GpuType) -> tuple[object, ...]:
 
 
 def _ends_before(trial: Trial, job: Job, start_at: Instant) -> bool:
-    """Its limit, rounded up as shapes are, is over by then. A job without a limit is never backfilled (R-5)."""
+    """Its limit, rounded up as shapes are, is over by then, also if it is granted somewhat later than now. A job
+    without a limit is never backfilled (R-5)."""
     limit_s = limit_class_s(job.max_runtime_s)
-    return limit_s > 0 and trial.now + limit_s * 1000 <= start_at
+    return limit_s > 0 and trial.now + limit_s * 1000 + COMMIT_MS <= start_at
 
 
 def overtaken(trial: Trial, job: Job, covered: bool) -> list[JobId]:

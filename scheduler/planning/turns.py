@@ -84,7 +84,8 @@ def _moved(change: Change) -> GpuType | None:
 
 
 def _stake(attempt: Attempt) -> Stamp:
-    return (attempt.charged, attempt.ending_at, attempt.limit_at, attempt.running_at)
+    ends = (attempt.ending_at, attempt.limit_at, attempt.running_at)
+    return (attempt.charged, *ends, attempt.ranks, attempt.growths, attempt.stopping, attempt.stopping_at)
 
 
 def _room(node: Node) -> Stamp:
@@ -138,7 +139,7 @@ class Turns:
         if note is not None and trial.now < note.until and note.stamp == self._stamp(line, job):
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
-        held = self._holds_made
+        held, before = self._holds_made, (trial.reservations.copy(), self.holds.copy(), self.holds_over.copy())
         try:
             if self._decide(line, job):
                 return True
@@ -146,6 +147,7 @@ class Turns:
             trial.capacity.undo(marks[0])
             trial.shares.undo(marks[1])
             planner.victims.undo(marks[2])
+            trial.reservations, self.holds, self.holds_over = before
             self._elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from commands.state import State
 from events.ids import Instant, TeamId
-from events.job import PriorityClass
+from events.job import JobSpec, PriorityClass
+from scheduler.planning import fit
+from scheduler.planning.capacity import Capacity
 from scheduler.planning.plan import Planner
 from scheduler.planning.walk import allowances
-from tests.builders import BLUE, L40S, quota
+from tests.builders import BLUE, L40S, job_id, quota
 from tests.crowds import Crowd, queued
 from tests.scenario import Scenario
 from tests.unit.steps import after, all_started, cancel, cluster, ended, plan, policy, quietly, runs, stopped, submit
@@ -156,3 +161,27 @@ class TestMemory:
         scenario = Scenario().given(cluster("b0: [xxxxxxxx]\nb1 l40s 48: [4]"), quota(), quota(gpu_type=L40S))
         scenario.given(runs("a", gpu_type=L40S), submit("b"), plan())
         quietly(scenario.given(ended("a")))
+
+
+def test_one_poisonous_job_stops_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug that it meets is its own misfortune: it is held, with what went wrong, and the others go on (C-46)."""
+    real = fit.find_with_fallback
+
+    def fails(state: State, capacity: Capacity, spec: JobSpec, **more: Any) -> Any:
+        found = real(state, capacity, spec, **more)
+        if spec.gpus_per_replica == 2:
+            raise ZeroDivisionError("by a bug")
+        return found
+
+    monkeypatch.setattr("scheduler.planning.turns.find_with_fallback", fails)
+    scenario = Scenario().given(
+        cluster("b0: [8]"), quota(), submit("a"), submit("bad", gpus_per_replica=2), submit("c")
+    )
+    now = Instant(scenario.at + 1000)
+    made = scenario.planner.plan(now)
+    assert made == Planner(scenario.state).plan(now)
+    assert made.poisoned == ((job_id("bad"), "ZeroDivisionError: by a bug"),)
+    assert [(placement.job_id, placement.ranks) for placement in made.placements] == [
+        (job_id("a"), ((0, 0b1),)),
+        (job_id("c"), ((0, 0b10),)),
+    ]
