@@ -107,8 +107,9 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     held = trial.reservations.get(key)
     if held is not None and held.job_id != job.id:
         return None
-    found = earliest(trial, forecast, job)
-    if found is None or (held is not None and not _worth_moving(trial, held, found)):
+    stands = held is not None and trial.now <= held.start_at and trial.in_service(held.nodes)
+    found = earliest(trial, forecast, job, before=held.start_at if held is not None and stands else None)
+    if found is None or (held is not None and not _worth_moving(trial, held, found, stands)):
         return None
     hold = Hold(job_id=job.id, key=key, nodes=found[1], start_at=found[0])
     trial.reservations[key] = Reservation(
@@ -117,22 +118,19 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     return hold
 
 
-def _worth_moving(trial: Trial, held: Reservation, found: Start) -> bool:
+def _worth_moving(trial: Trial, held: Reservation, found: Start, stands: bool) -> bool:
     """Earlier than before; or the nodes that are held were not free in time, or are out of service, and others, or
     another time, are better than no word: an overdue start for which the same nodes are still the best is no news."""
     start_at, nodes = found
-    if start_at < held.start_at:
-        return True
-    overdue = trial.now > held.start_at or not trial.in_service(held.nodes)
-    return overdue and (nodes != held.nodes or start_at > trial.now)
+    return start_at < held.start_at or (not stands and (nodes != held.nodes or start_at > trial.now))
 
 
 # The earliest start
 
 
-def earliest(trial: Trial, forecast: Forecast, job: Job) -> Start | None:
+def earliest(trial: Trial, forecast: Forecast, job: Job, before: Instant | None = None) -> Start | None:
     """When and where the gang can start at the earliest, if all that runs takes its whole time. None: never, as the
-    fleet is now; or it needs less than a node."""
+    fleet is now, or not before `before`; or it needs less than a node."""
     best: Start | None = None
     sizes: dict[int, list[SizeKey]] = {}
     for size in forecast.sizes(job.spec.gpu_type, job.spec.gpu_memory_gb_min):
@@ -140,13 +138,15 @@ def earliest(trial: Trial, forecast: Forecast, job: Job) -> Start | None:
     for node_gpus, alike in sizes.items():
         if node_gpus < job.spec.gpus_per_replica or not takes_whole_nodes(job.spec, node_gpus, replicas_min(job.spec)):
             continue
-        found = _earliest_on(trial, forecast, job, alike)
+        found = _earliest_on(trial, forecast, job, alike, before)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
     return best
 
 
-def _earliest_on(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey]) -> Start | None:
+def _earliest_on(
+    trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey], before: Instant | None
+) -> Start | None:
     """On nodes of one number of GPUs; their memory may differ."""
     hint = demanded(job.spec)
     wanted = -(-replicas_min(job.spec) // ranks_per_node(job.spec, sizes[0][1]))
@@ -154,6 +154,8 @@ def _earliest_on(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey
     most = 1 if hint.pack is Span.RACK else block_limit(hint) or len(groups)
     each = 1 if hint.spread is Span.BLOCK else wanted
     if hint.pack is Span.NODE and wanted > 1:
+        return None
+    if before is not None and _most(groups, before - 1, most, each) < wanted:
         return None
     start = _first_time(groups, lambda time: _most(groups, time, most, each) >= wanted)
     if start is None:
@@ -176,7 +178,8 @@ def _nodes_by_block(trial: Trial, forecast: Forecast, job: Job, sizes: list[Size
             among = (-1 if among is None else among) & ~trial.bits_of(held)
     if among is not None:
         blocks = {block: [node for node in nodes if among >> node[1] & 1] for block, nodes in blocks.items()}
-    return {block: trial.reckoned(blocks[block]) for block in sorted(blocks)}
+    busy = trial.busy_blocks()
+    return {block: trial.reckoned(blocks[block]) if block in busy else blocks[block] for block in sorted(blocks)}
 
 
 def _groups(trial: Trial, blocks: dict[BlockId, Group], hint: Topology) -> list[Group]:

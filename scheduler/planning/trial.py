@@ -10,7 +10,7 @@ from commands.entities import AttemptKey, Job, NodeState, Reservation, Reservati
 from commands.policy import Policy
 from commands.shape import least_charge
 from commands.state import State
-from events.ids import GpuType, Instant, JobId, NodeIndex
+from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.pools import Pools
 from scheduler.planning.quota import Shares
@@ -88,9 +88,12 @@ class Trial:
             for index in nodes
         )
 
+    def busy_blocks(self) -> set[BlockId]:
+        """Blocks on which this cycle has started something."""
+        rows = self.state.nodes.rows
+        return {rows[index].block for index in self.busy_until}
+
     def reckoned(self, nodes: list[tuple[int, NodeIndex]]) -> list[tuple[int, NodeIndex]]:
         """Free times of nodes, with what this cycle has started."""
-        if not any(index in self.busy_until for _, index in nodes):
-            return nodes
         unlimited = 1 << 60
         return sorted((max(end, self.busy_until.get(index, end) or unlimited), index) for end, index in nodes)

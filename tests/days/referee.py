@@ -5,29 +5,38 @@ Told from requirements alone (R-12, R-40, R-42), not by the functions that the p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from commands.entities import Attempt, Job
 from commands.plan import Placement, Plan, Room
 from events.envelope import Event
 from events.gang import GangEnding
 from events.ids import Instant, JobId
 from events.job import CLASS_RANK, EndReason, PriorityClass
-from events.preemption import PreemptionOrdered, PreemptionRule
+from events.preemption import PreemptionRule
 from scheduler.planning.quota import Standing
 from tests.days.world import World
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 LOOK_EVERY_MS = 10 * MINUTE_MS
-PING_PONG_MS = 10 * MINUTE_MS
-"""Whoever was displaced does not displace in turn so soon: later others' starts may have changed who borrows (ADR 9)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displaced:
+    """How the two teams stood before an order: guarantee and use of the preemptor's; guarantee of the victim's, and what
+    of it others covered."""
+
+    winner: tuple[int, int]
+    loser: tuple[int, int]
 
 
 class Referee:
-    """Fails the test at the first foul. `displaced`: (who, whom) -> when."""
+    """Fails the test at the first foul. `displaced`: (who, whom), the last time."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.displaced: dict[tuple[JobId, JobId], Instant] = {}
+        self.displaced: dict[tuple[JobId, JobId], Displaced] = {}
         self.preempted: dict[JobId, list[Instant]] = {}
         self._looked_at = Instant(0)
         world.core.before_plan.append(self.judge)
@@ -40,7 +49,9 @@ class Referee:
             self._start(placement)
         for room in plan.rooms:
             for key in room.victims:
-                self._victim(room, self.world.state.attempts[key])
+                victim = self.world.state.attempts[key]
+                self._victim(room, victim)
+                self._displaces(self.world.state.jobs[room.job_id], victim)
 
     def _start(self, placement: Placement) -> None:
         """prod-serving, and what may not be preempted, starts inside its team's guarantee only (R-40)."""
@@ -72,16 +83,26 @@ class Referee:
             assert now - began >= 60 * MINUTE_MS, f"{victim.id} was preempted twice: an hour's protection (R-42)"
 
     def see(self, events: tuple[Event, ...]) -> None:
-        """Who displaced whom: nobody is displaced by the one that he just displaced (C-11)."""
-        now = self.world.core.now
         for event in events:
-            if isinstance(event, PreemptionOrdered):
-                for victim, _ in event.victims:
-                    back = self.displaced.get((victim, event.job_id))
-                    assert back is None or now - back > PING_PONG_MS, f"{event.job_id} and {victim} play ping-pong"
-                    self.displaced[event.job_id, victim] = now
-            elif isinstance(event, GangEnding) and event.reason is EndReason.PREEMPTED:
-                self.preempted.setdefault(event.job_id, []).append(now)
+            if isinstance(event, GangEnding) and event.reason is EndReason.PREEMPTED:
+                self.preempted.setdefault(event.job_id, []).append(self.world.core.now)
+
+    def _displaces(self, job: Job, victim: Attempt) -> None:
+        """Nobody is displaced by the one that he displaced, unless somebody's start, end or quota came between (C-11,
+        ADR 9): his team uses no more than then, and others of the victim's team cover no less."""
+        shares = self.world.core.planner.shares
+        own, theirs = self._standing(job), shares.standing((victim.team, victim.gpu_type))
+        borrowed = victim.key in shares.borrowed((victim.team, victim.gpu_type))
+        covered = theirs.covered - (0 if borrowed else victim.charged)
+        before = self.displaced.get((victim.job_id, job.id))
+        if before is not None:
+            same_quotas = (before.winner[0], before.loser[0]) == (theirs.guaranteed, own.guaranteed)
+            nobody_more = theirs.use <= before.winner[1] + victim.charged
+            nobody_less = own.covered >= before.loser[1]
+            assert not (same_quotas and nobody_more and nobody_less), f"{job.id} and {victim.job_id} play ping-pong"
+        self.displaced[job.id, victim.job_id] = Displaced(
+            winner=(own.guaranteed, own.use), loser=(theirs.guaranteed, covered)
+        )
 
     def look(self) -> None:
         """Covered use never exceeds the guarantee, use never the limit, nothing is negative (R-12, I-11)."""
