@@ -1,9 +1,9 @@
 """Quotas, queue, cluster and policy."""
 
+import json
 from dataclasses import replace
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Path, Request
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -106,7 +106,7 @@ async def set_policy(request: Request, parts: Parts, caller: Admin, key: Key) ->
 def _checked(policy: dict[str, Any]) -> dict[str, Any]:
     """The whole policy, defaults filled in. Raises Problem."""
     try:
-        made = Policy.model_validate_json(orjson.dumps(policy), strict=True)
+        made = Policy.model_validate_json(json.dumps(policy), strict=True)  # orjson knows no integer beyond 64 bits
     except ValidationError as error:
         raise invalid([field_error(detail) for detail in error.errors(include_url=False)]) from None
     return made.model_dump(mode="json")

@@ -98,6 +98,13 @@ async def test_a_quota_of_unknown_gpus_names_those_that_there_are(api: Site) -> 
     assert answer.json()["errors"][0]["limit"] == "h100"
 
 
+async def test_a_policy_with_a_huge_number_is_not_valid(api: Site) -> None:
+    """An integer beyond 64 bits is a fault of the body, never ours."""
+    for policy in ({"queued_jobs_max": 10**24}, {"nonsense": [10**24]}):
+        answer = await api.request("PUT", "/v1/policy", who="root", json={"policy": policy})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
 async def test_every_write_needs_a_key(api: Site) -> None:
     """The problem names the header, and nothing is written."""
     for path in ("/v1/jobs", "/v1/jobs/j_A:hold"):
