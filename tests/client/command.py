@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ class Command:
         """Start, and leave the rest to the caller."""
         return subprocess.Popen(
             self.words(*words), env=self.environment(**env), cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_hears_interrupts,
         )  # fmt: skip
 
     def words(self, *words: str) -> list[str]:
@@ -42,3 +43,8 @@ class Command:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
         bare = {"HOME": str(self.folder), "SIGNALBOX_PROFILE": str(self.profile), "SIGNALBOX_PATIENCE": "0.5"}
         return {**kept, **bare, "COLUMNS": "100", "NO_PROXY": "*", **self.env, **env}
+
+
+def _hears_interrupts() -> None:
+    """Runs in the child: whoever started the tests in the background made it, and all its children, deaf to SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
