@@ -309,7 +309,8 @@ def _started(kind: type[Kind]) -> Iterator[Kind]:
 
 
 def _format(nodes: Sequence[_Node], *options: str) -> None:
-    cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    # 128 bits in the form of Kafka's ids; the first letter keeps the tool from taking it for an option.
+    cluster_id = "A" + base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")[1:]
     for node, run in [(node, node.format(cluster_id, *options)) for node in nodes]:
         assert run.child.wait(60) == 0, f"formatting failed:\n{node.log_tail()}"
 
