@@ -100,18 +100,16 @@ class _Node:
 
 
 class GrpcGateway:
-    """scheduler.link.Gateway. `leader`: address of the leader, as far as this standby knows. `locate`: the node that
-    has a live lease (the api knows the others). `token`: what agents and apis must bring; None: anybody may come."""
+    """scheduler.link.Gateway. `leader`: address of the leader, as far as this standby knows. `token`: what agents and
+    apis must bring; None: anybody may come."""
 
     def __init__(
         self,
         *,
         leader: Callable[[], str | None],
-        locate: Callable[[LeaseId], NodeId | None] = lambda _: None,
         token: str | None = None,
     ) -> None:
         self._leader = leader
-        self._locate = locate
         self._token = token
         self._epoch = Epoch(0)
         self._deliver: Callable[[NodeId, FromAgent], None] | None = None
@@ -315,19 +313,17 @@ class GrpcGateway:
         await self._authenticate(context)
         if self._deliver is None:
             return pb.TailReply(outcome=pb.TailReply.OUTCOME_NOT_LEADER, leader=self._leader())
-        lease = LeaseId(request.lease_id)
-        node = self._locate(lease) or NodeId(request.node_id) or None
-        if node is None:
+        if not request.node_id:
             return pb.TailReply(outcome=pb.TailReply.OUTCOME_UNKNOWN_LEASE)
         command = TailLog(
             epoch=self._epoch,
-            lease_id=lease,
+            lease_id=LeaseId(request.lease_id),
             url=request.url,
             token=request.token,
             follow=request.follow,
             from_byte=request.from_byte,
         )
-        asked = self.send(node, command)
+        asked = self.send(NodeId(request.node_id), command)
         return pb.TailReply(outcome=pb.TailReply.OUTCOME_ASKED if asked else pb.TailReply.OUTCOME_NO_SESSION)
 
     async def _authenticate(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:

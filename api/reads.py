@@ -23,7 +23,7 @@ from projections.database import load_head
 from projections.moves import Moves
 from projections.queries import JobFilter
 from projections.rows import JobRow
-from projections.where import BadCursor, Page, Where, decode_cursor, encode_cursor
+from projections.where import BadCursor, Page, decode_cursor, encode_cursor
 
 _TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
@@ -227,16 +227,7 @@ class Reads:
 
     async def events(self, after: int, until: int, wanted: Filter, limit: int) -> Sequence[FeedEvent] | None:
         """As feed.History.events: place and rows of one snapshot, since a rebuild may be under way."""
-        where = Where(self._cluster)
-        where.add("seq > {} AND seq <= {}", after, until)
-        if wanted.job_id is not None:
-            where.add("job_id = {}", wanted.job_id)
-        if wanted.team is not None:
-            where.add("team = {}", wanted.team)
-        if wanted.types:
-            names = sorted(wanted.types)
-            where.add("(type = ANY({}::text[]) OR split_part(type, '.', 1) || '.*' = ANY({}::text[]))", names, names)
-        query = f"SELECT * FROM read.timeline WHERE {where} ORDER BY seq LIMIT {limit}"
+        narrowed = audit.AuditFilter(job_id=wanted.job_id, team=wanted.team, types=tuple(sorted(wanted.types)))
         try:
             async with (
                 self._pool.acquire() as connection,
@@ -244,12 +235,11 @@ class Reads:
             ):
                 if (await load_head(connection, self._cluster)).seq < until:
                     return None
-                rows = await connection.fetch(query, *where.args)
+                rows = await audit.events_after(connection, self._cluster, after, narrowed, until=until, limit=limit)
         except _TROUBLE:
             return None
         return [
-            FeedEvent(row["seq"], row["type"], row["job_id"], row["team"], orjson.dumps(views.event_document(row)))
-            for row in rows
+            FeedEvent(row.seq, row.type, row.job_id, row.team, orjson.dumps(views.event_document(row))) for row in rows
         ]
 
 

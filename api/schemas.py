@@ -139,10 +139,6 @@ class Extension(Strict):
     by: Duration
 
 
-class Nothing(Strict):
-    """An empty object; the body may be left out as well."""
-
-
 class DrainIn(Strict):
     """Why the node is drained; `now`: stop what runs there, with grace."""
 

@@ -18,10 +18,6 @@ _SPEC_PLAIN = (
     *("image", "command", "env", "secrets", "replicas", "gpus_per_replica", "gpu_memory_gb_min", "topology"),
     *("elastic", "data", "workdir", "interactive", "overlap", "retries", "depends_on"),
 )
-_EVENT_COLUMNS = (
-    *("seq", "n", "at", "cluster", "type", "v", "job_id", "team", "actor", "cause"),
-    *("input_kind", "input_id", "body"),
-)
 
 
 def spec_view(spec: Mapping[str, Any]) -> Document:
@@ -187,23 +183,22 @@ def leader_view(row: ClusterRow) -> Document:
 
 def event_view(row: TimelineRow) -> Document:
     """An event in the feed's form, with the node and GPUs it is about."""
-    document = event_document({name: getattr(row, name) for name in _EVENT_COLUMNS})
-    return {**document, "attempt": row.attempt, "node_id": row.node_id, "gpus": row.gpus}
+    return {**event_document(row), "attempt": row.attempt, "node_id": row.node_id, "gpus": row.gpus}
 
 
-def event_document(row: Any) -> Document:
+def event_document(row: TimelineRow) -> Document:
     """A record of read.timeline in the feed's form."""
     return {
-        "seq": row["seq"],
-        "at": format_time(row["at"]),
-        "n": row["n"],
-        "cluster": row["cluster"],
-        "type": row["type"],
-        "v": row["v"],
-        "job_id": row["job_id"],
-        "team": row["team"],
-        "actor": row["actor"],
-        "cause": row["cause"],
-        "input": {"kind": row["input_kind"], "id": row["input_id"]},
-        "body": row["body"],
+        "seq": row.seq,
+        "at": format_time(row.at),
+        "n": row.n,
+        "cluster": row.cluster,
+        "type": row.type,
+        "v": row.v,
+        "job_id": row.job_id,
+        "team": row.team,
+        "actor": row.actor,
+        "cause": row.cause,
+        "input": {"kind": row.input_kind, "id": row.input_id},
+        "body": row.body,
     }

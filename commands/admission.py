@@ -5,10 +5,10 @@ The guards run in the order in which they are listed; the first that fails is th
 
 from collections.abc import Callable
 
-from commands.entities import NodeState
 from commands.refusal import Refusal, RefusalCode
 from commands.shape import PoolFacts, block_limit, charged_gpus, demanded, nodes_wanted, nodes_within, pool_facts
 from commands.state import State
+from events.ids import TeamId
 from events.job import JobSpec, PriorityClass, Topology
 
 Pools = list[PoolFacts]
@@ -37,11 +37,16 @@ def _team(state: State, spec: JobSpec) -> Refusal | None:
 
 
 def _class(state: State, spec: JobSpec) -> Refusal | None:
-    team = state.teams.get(spec.team)
+    return class_refusal(state, spec.team, spec.priority_class)
+
+
+def class_refusal(state: State, team_id: TeamId, wanted: PriorityClass) -> Refusal | None:
+    """Why the team may not use a class, or None where it may."""
+    team = state.teams.get(team_id)
     allowed = state.policy.default_classes if team is None or team.classes is None else team.classes
-    if spec.priority_class in allowed:
+    if wanted in allowed:
         return None
-    return Refusal(RefusalCode.CLASS_NOT_ALLOWED, "priority_class", spec.priority_class, ", ".join(allowed) or "none")
+    return Refusal(RefusalCode.CLASS_NOT_ALLOWED, "priority_class", wanted, ", ".join(allowed) or "none")
 
 
 def _runtime(state: State, spec: JobSpec) -> Refusal | None:
@@ -77,7 +82,7 @@ def _no_hardware(state: State, spec: JobSpec) -> Refusal:
     if pools := pool_facts(state, spec.gpu_type, 0):
         value, limit = str(spec.gpu_memory_gb_min), str(max(pool.memory_gb for pool in pools))
         return Refusal(RefusalCode.GPU_MEMORY, "gpu_memory_gb_min", value, limit)
-    known = sorted({node.gpu_type for node in state.nodes.rows.values() if node.state is not NodeState.REMOVED})
+    known = sorted({gpu_type for gpu_type, _, _ in state.pools})
     return Refusal(RefusalCode.UNKNOWN_GPU_TYPE, "gpu_type", spec.gpu_type, ", ".join(known) or "no node is registered")
 
 

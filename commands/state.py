@@ -21,12 +21,12 @@ from commands.entities import (
     Usage,
 )
 from commands.policy import DEFAULT, Policy
-from events.ids import BlockId, ClusterId, GpuType, JobId, NodeId, NodeIndex, TeamId
+from events.ids import BlockId, ClusterId, GpuType, JobId, LeaseId, NodeId, NodeIndex, TeamId, parse_lease_id
 
 K = TypeVar("K")
 V = TypeVar("V")
 PoolKey = tuple[GpuType, int, int]
-"""(type, GPUs of a node, memory of a GPU in GB)."""
+"""(type, GPUs of a node, memory of a GPU in GB): nodes that are alike but for their place and use."""
 Racks = dict[BlockId, dict[str, int]]
 """`racks[block][rack]` = how many registered nodes. Never changed in place."""
 
@@ -116,6 +116,17 @@ class State:
     def node_by_id(self, node_id: NodeId) -> Node | None:
         index = self.node_index.get(node_id)
         return None if index is None else self.nodes[index]
+
+    def live_lease(self, lease: LeaseId) -> tuple[Attempt, int] | None:
+        """The attempt and rank of a lease that still holds its GPUs; None for any other, or what is no lease id."""
+        try:
+            job_id, number, rank = parse_lease_id(lease)
+        except ValueError:
+            return None
+        attempt = self.attempts.get((job_id, number))
+        if attempt is None or not 0 <= rank < len(attempt.ranks) or not attempt.live(rank):
+            return None
+        return attempt, rank
 
     def touched(self) -> list[Change]:
         """What the decision on trial has changed so far: first old row and present row of each key."""

@@ -15,7 +15,7 @@ from events.ids import ClusterId, LogId
 
 
 class UnknownOutcome(Exception):
-    """An append that may or may not be in the log: the leadership ends (I-5). Never retried."""
+    """An append, or a statement, that may or may not have taken effect: the leadership ends (I-5). Never retried."""
 
 
 class AppendRefused(Exception):
@@ -111,8 +111,9 @@ def cut_at_gap(after: int, records: Sequence[Raw]) -> Sequence[Raw]:
     return whole
 
 
-async def accepted(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted]:
-    """The accepted records after `head`, up to offset `until` (default: the end as it is now). Raises ChainBroken."""
+async def filtered(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted | Dropped]:
+    """The filter's word on every record after `head`, up to offset `until` (default: the end as it is now). Raises
+    ChainBroken."""
     last = await log.end() if until is None else until
     while head.offset < last:
         batch = await log.read(head.offset, READ_BATCH)
@@ -121,10 +122,16 @@ async def accepted(log: EventLog, head: Head = START, *, until: int | None = Non
         for raw in batch:
             outcome = admit(head, raw.offset, raw.value)
             head = outcome.head
-            if isinstance(outcome, Accepted):
-                yield outcome
+            yield outcome
             if head.offset >= last:
                 return
+
+
+async def accepted(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted]:
+    """Those of them that count."""
+    async for outcome in filtered(log, head, until=until):
+        if isinstance(outcome, Accepted):
+            yield outcome
 
 
 async def follow_accepted(log: EventLog, head: Head = START) -> AsyncIterator[Sequence[Accepted | Dropped]]:
@@ -144,11 +151,21 @@ async def verify_position(log: EventLog, head: Head) -> None:
         return
     if (found := await read_log_id(log)) != head.log_id:
         raise LogUnusable(f"log id is {found}, the position is in {head.log_id}: this is another log")
-    # Not by `end`: for a moment after a Kafka partition changed its leader it may lie below what was read already.
-    await log.read(head.offset, 1)
-    kept = await log.read(head.accepted - 1, 1)
-    if not kept or digest(kept[0].value) != head.hash:
+    await kept_record(log, head.offset)
+    if digest(await kept_record(log, head.accepted)) != head.hash:
         raise LogUnusable(f"the record at {head.accepted} is not the one that was read before")
+
+
+async def kept_record(log: RecordLog, offset: int) -> bytes:
+    """A record that was read, or written, before. Raises LogUnusable where the log does not reach it any more.
+
+    Not by `end`: for a moment after a Kafka partition changed its leader it may lie below what was read already.
+    """
+    await log.read(offset, 1)
+    kept = await log.read(offset - 1, 1)
+    if not kept:
+        raise LogUnusable(f"the log does not reach {offset} any more: it was truncated")
+    return kept[0].value
 
 
 async def read_log_id(log: RecordLog) -> LogId | None:

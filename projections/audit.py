@@ -11,7 +11,8 @@ from projections.where import Page, Where, cut, decode_cursor, page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """All given ones have to hold. `gpu`: a slot, with `node_id`. `from_at` inclusive, `to_at` exclusive (ms)."""
+    """All given ones have to hold. `gpu`: a slot, with `node_id`. `from_at` inclusive, `to_at` exclusive (ms). A type
+    that ends in `.*` stands for its whole subject."""
 
     actor: str | None = None
     job_id: str | None = None
@@ -24,11 +25,12 @@ class AuditFilter:
 
 
 EVERYTHING = AuditFilter()
+SEQ_MAX = 2**63 - 1
 
 # `at` never goes back, so that a span of time is a span of seqs: one look-up instead of a scan.
 _FIRST_SINCE = (
     "coalesce((SELECT t.seq FROM read.timeline t WHERE t.cluster = $1 AND t.at >= {} ORDER BY t.at, t.seq LIMIT 1),"
-    " 9223372036854775807)"
+    f" {SEQ_MAX})"
 )
 
 
@@ -44,11 +46,11 @@ async def audit(
 
 
 async def events_after(
-    db: Any, cluster: str, after: int, wanted: AuditFilter = EVERYTHING, *, limit: int = 1000
+    db: Any, cluster: str, after: int, wanted: AuditFilter = EVERYTHING, *, until: int = SEQ_MAX, limit: int = 1000
 ) -> list[TimelineRow]:
-    """The next events with seq > `after`, in order: the feed. Fewer than `limit`: there are no more now."""
+    """The next events with after < seq <= `until`, in order: the feed. Fewer than `limit`: there are no more now."""
     where = _where(cluster, wanted)
-    where.add("seq > {}", after)
+    where.add("seq > {} AND seq <= {}", after, until)
     return await _events(db, where, f"ORDER BY seq LIMIT {cut(limit)}")
 
 
@@ -76,7 +78,7 @@ def _where(cluster: str, wanted: AuditFilter) -> Where:
         if (value := getattr(wanted, column)) is not None:
             where.add(f"{column} = {{}}", value)
     if wanted.types:
-        where.add("type = ANY({})", list(wanted.types))
+        _of_types(where, list(wanted.types))
     if wanted.from_at is not None:
         where.add(f"seq >= {_FIRST_SINCE}", wanted.from_at)
     if wanted.to_at is not None:
@@ -84,6 +86,13 @@ def _where(cluster: str, wanted: AuditFilter) -> Where:
     if wanted.node_id is not None:
         _about_node(where, wanted.node_id, wanted.gpu)
     return where
+
+
+def _of_types(where: Where, names: list[str]) -> None:
+    if any(name.endswith(".*") for name in names):
+        where.add("(type = ANY({}::text[]) OR split_part(type, '.', 1) || '.*' = ANY({}::text[]))", names, names)
+    else:
+        where.add("type = ANY({})", names)
 
 
 def _about_node(where: Where, node_id: str, gpu: int | None) -> None:

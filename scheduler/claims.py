@@ -5,13 +5,15 @@ from typing import Any
 
 import asyncpg
 import orjson
+from pydantic import TypeAdapter
 
 from events.chain import Head
-from events.ids import ClusterId, Epoch, Instant, LeaseId, LogId, NodeId, Nonce
+from events.ids import ClusterId, LeaseId, NodeId
 from scheduler.control import Session
 from scheduler.ports import Claim, Conflict, Deposed, Tenure, UnknownOutcome
 
 SNAPSHOTS_KEPT = 3
+_HEAD = TypeAdapter(Head)
 
 # Every data-changing CTE is referenced, since one that is not would still run but without the epoch's lock; FOR SHARE
 # makes a takeover in flight wait for us, or us for it (P-8).
@@ -138,7 +140,7 @@ class PostgresSnapshots:
             self._cluster,
             fingerprint,
         )
-        return [(_head(row["head"]), bytes(row["state"])) for row in rows]
+        return [(_HEAD.validate_json(row["head"]), bytes(row["state"])) for row in rows]
 
     async def close(self) -> None:
         await self._session.close()
@@ -149,19 +151,4 @@ def _columns(claims: Sequence[Claim]) -> tuple[list[str], list[int], list[str]]:
         [claim.node_id for claim in claims],
         [claim.gpu for claim in claims],
         [claim.lease_id for claim in claims],
-    )
-
-
-def _head(stored: str) -> Head:
-    row = orjson.loads(stored)
-    return Head(
-        log_id=LogId(row["log_id"]),
-        offset=row["offset"],
-        accepted=row["accepted"],
-        epoch=Epoch(row["epoch"]),
-        nonce=Nonce(row["nonce"]),
-        n=row["n"],
-        seq=row["seq"],
-        at=Instant(row["at"]),
-        hash=row["hash"],
     )

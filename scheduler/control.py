@@ -13,9 +13,8 @@ import asyncpg
 
 from events.chain import Head
 from events.ids import ClusterId, Epoch, Instant, Nonce
-from scheduler.ports import Deposed, Tenure, UnknownOutcome
+from scheduler.ports import TENURE_S, Deposed, Tenure, UnknownOutcome
 
-TENURE_S = 5.0
 STATEMENT_TIMEOUT_MS = 2_000
 TCP_USER_TIMEOUT_MS = 4_000
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -107,6 +106,11 @@ MARK = """
 UPDATE control.leadership SET taking = $4, suspects = CASE WHEN $4 = '' AND NOT $5 THEN '' ELSE suspects END
 WHERE cluster = $1 AND epoch = $2 AND nonce = $3 AND set_config('synchronous_commit', 'off', true) = 'off' RETURNING 1
 """
+RESTORED = """
+UPDATE control.leadership SET head_log_id = '', head_offset = -1, head_n = -1, head_hash = '',
+    restored_by = $2, restored_reason = $3
+WHERE cluster = $1 RETURNING 1
+"""
 TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = ANY($1::text[]) AND pid <> pg_backend_pid()
@@ -176,6 +180,11 @@ class PostgresLeadership:
         )
         if not rows:
             raise Deposed(f"epoch {tenure.epoch} is over")
+
+    async def restored(self, operator: str, reason: str) -> bool:
+        """An operator's word that the log was restored on purpose: the noted head is forgotten, and the next leader
+        puts the word on record (P-5). False where the cluster never had a leader."""
+        return bool(await self._session.fetch(RESTORED, self._cluster, operator, reason))
 
     async def close(self) -> None:
         await self._session.close()

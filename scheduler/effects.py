@@ -104,6 +104,10 @@ def of_limit(state: State, attempt: Attempt, rank: int, now: Instant) -> ExtendT
     """The run-time limit again, for a task that runs: an extension may have been lost with its session."""
     if attempt.limit_at is None or attempt.ending is not None or attempt.phases[rank] != RankPhase.RUNNING:
         return None
+    return _limit(state, attempt, rank, now)
+
+
+def _limit(state: State, attempt: Attempt, rank: int, now: Instant) -> ExtendTask:
     lease = lease_id(attempt.job_id, attempt.number, rank)
     return ExtendTask(epoch=state.meta.epoch, lease_id=lease, limit_s=_left_s(attempt, now))
 
@@ -120,14 +124,7 @@ def _extended(state: State, job_id: JobId) -> list[tuple[NodeId, Message]]:
     if attempt is None:
         return []
     return [
-        (
-            state.nodes[index].id,
-            ExtendTask(
-                epoch=state.meta.epoch,
-                lease_id=lease_id(job_id, attempt.number, rank),
-                limit_s=_left_s(attempt, state.meta.at),
-            ),
-        )
+        (state.nodes[index].id, _limit(state, attempt, rank, state.meta.at))
         for rank, (index, _) in enumerate(attempt.ranks)
         if attempt.live(rank)
     ]

@@ -14,8 +14,8 @@ from commands.entities import NO_EPOCH
 from events.chain import Head
 from events.ids import ClusterId, Epoch, Instant, LeaseId, NodeId, Nonce
 from scheduler.claims import SNAPSHOTS_KEPT
-from scheduler.control import TENURE_S, judge_suspects
-from scheduler.ports import Claim, Conflict, Deposed, Tenure, UnknownOutcome
+from scheduler.control import judge_suspects
+from scheduler.ports import TENURE_S, Claim, Conflict, Deposed, Tenure, UnknownOutcome
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,10 +10,23 @@ from typing import NoReturn, Protocol
 
 from events.chain import Head
 from events.ids import Epoch, Instant, LeaseId, NodeId, Nonce
+from events.log import UnknownOutcome
 
+__all__ = [
+    "TENURE_S",
+    "Claim",
+    "Claims",
+    "Conflict",
+    "Deposed",
+    "Exit",
+    "Leadership",
+    "Snapshots",
+    "Tenure",
+    "UnknownOutcome",
+]
 
-class UnknownOutcome(Exception):
-    """A statement that may or may not have taken effect: fail-stop."""
+TENURE_S = 5.0
+"""How long a tenure lasts unless it is renewed: for the row by the database's clock, for its holder by its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,11 @@
 from commands import snapshot
 from commands.evolve import fold_commit, fold_term
 from commands.state import State
-from events.chain import START, Accepted, ChainBroken, Dropped, Head, admit
+from events.chain import START, Accepted, ChainBroken, Dropped, Head
 from events.codec import Unreadable
 from events.envelope import Commit, Genesis, Record, Term
 from events.ids import ClusterId
-from events.log import READ_BATCH, EventLog, LogUnusable, follow_accepted, verify_position
+from events.log import EventLog, LogUnusable, filtered, follow_accepted, verify_position
 from scheduler.ports import Snapshots
 
 
@@ -32,13 +32,8 @@ class Replica:
 
     async def catch_up(self, log: EventLog) -> None:
         """Fold to the end of the log as it is now. Raises ChainBroken, Unreadable, LogUnusable."""
-        end = await log.end()
-        while self.head.offset < end:
-            batch = await log.read(self.head.offset, READ_BATCH)
-            if not batch:
-                raise ChainBroken(self.head.offset + 1, "the log ends early")
-            for raw in batch:
-                self._take(admit(self.head, raw.offset, raw.value))
+        async for outcome in filtered(log, self.head):
+            self._take(outcome)
 
     async def follow(self, log: EventLog) -> None:
         """Fold for ever."""

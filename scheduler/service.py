@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from events.ids import ClusterId, LeaseId, NodeId
+from events.ids import ClusterId, LogId
 from events.log import CommandLog, EventLog
 from scheduler.leader import Leader, World
 from scheduler.link import Gateway
@@ -18,7 +18,6 @@ from scheduler.ports import Claims, Exit, Leadership, Snapshots, Tenure, Unknown
 from scheduler.replica import Replica, restore
 from scheduler.takeover import TermLost, take_over
 from scheduler.tenure import Office
-from scheduler.watch import locate
 from scheduler.writer import Writer
 
 _log = structlog.get_logger(__name__)
@@ -58,10 +57,6 @@ class Service:
         self.leader: Leader | None = None
         self.leader_address: str | None = None
 
-    def locate(self, lease: LeaseId) -> NodeId | None:
-        """The node that holds a lease, while we lead."""
-        return locate(self.leader.state, lease) if self.leader is not None else None
-
     async def run(self) -> None:
         """Stand by, then lead until the process ends."""
         ports = self._ports
@@ -69,7 +64,7 @@ class Service:
         command_log_id = await ports.commands.open()
         replica = await restore(ports.cluster, ports.log, ports.snapshots)
         _log.info("standing by", cluster=ports.cluster, n=replica.head.n)
-        office, writer = await self._take_office(replica)
+        office, writer = await self._take_office(replica, command_log_id)
         world = World(
             cluster=ports.cluster,
             commands=ports.commands,
@@ -90,7 +85,7 @@ class Service:
         _log.info("leading", cluster=ports.cluster, epoch=office.tenure.epoch, n=writer.head.n)
         await leader.run()
 
-    async def _take_office(self, replica: Replica) -> tuple[Office, Writer]:
+    async def _take_office(self, replica: Replica, command_log_id: LogId) -> tuple[Office, Writer]:
         """Until a term of ours is in force. A term that lost its race is tried again under a new epoch (P-3)."""
         ports = self._ports
         while True:
@@ -98,7 +93,7 @@ class Service:
             office = Office(tenure=tenure, monotonic=ports.monotonic, renewed_at=begun, source=replica)
             ports.keep(office)
             try:
-                writer = await self._take_over(replica, tenure)
+                writer = await self._take_over(replica, tenure, command_log_id)
             except TermLost as lost:
                 office.over = True
                 _log.warning("term lost", epoch=tenure.epoch, why=str(lost))
@@ -106,7 +101,7 @@ class Service:
             office.source = writer
             return office, writer
 
-    async def _take_over(self, replica: Replica, tenure: Tenure) -> Writer:
+    async def _take_over(self, replica: Replica, tenure: Tenure, command_log_id: LogId) -> Writer:
         ports = self._ports
         return await take_over(
             cluster=ports.cluster,
@@ -114,6 +109,7 @@ class Service:
             tenure=tenure,
             log=ports.log,
             commands=ports.commands,
+            command_log_id=command_log_id,
             claims=ports.claims,
             monotonic=ports.monotonic,
             leave=ports.leave,

@@ -7,14 +7,14 @@ make claims equal to the log; LeaderElected. Only then may agents be heard.
 from collections.abc import Callable
 
 from commands.decide import decide_leader
+from commands.entities import Meta
 from commands.messages import NoCommand, decode_command
 from commands.snapshot import RULES_VERSION
 from events import codec
 from events.chain import Accepted, Head
 from events.envelope import Input, Term
-from events.ids import ClusterId, Instant, Principal
-from events.log import AppendRefused, CommandLog, EventLog, LogUnusable
-from events.log import UnknownOutcome as AppendUnknown
+from events.ids import ClusterId, Instant, LogId, Principal
+from events.log import AppendRefused, CommandLog, EventLog, LogUnusable, UnknownOutcome, kept_record
 from scheduler.ports import Claims, Exit, Tenure
 from scheduler.replica import Replica
 from scheduler.writer import Writer, read_through
@@ -33,6 +33,7 @@ async def take_over(
     tenure: Tenure,
     log: EventLog,
     commands: CommandLog,
+    command_log_id: LogId,
     claims: Claims,
     monotonic: Callable[[], float],
     leave: Exit,
@@ -41,7 +42,7 @@ async def take_over(
     await replica.catch_up(log)
     await check_noted_head(log, tenure)
     if tenure.restored is None:
-        await check_commands(commands, replica)
+        await check_commands(commands, command_log_id, replica.state.meta)
     last_at = replica.head.at
     head = await _begin_term(cluster, replica, tenure, log, leave)
     writer = Writer(
@@ -84,7 +85,7 @@ async def _begin_term(cluster: ClusterId, replica: Replica, tenure: Tenure, log:
         offset = await log.append(raw, head.offset + 1)
     except AppendRefused as error:
         raise TermLost(str(error)) from error
-    except AppendUnknown as error:
+    except UnknownOutcome as error:
         leave(f"term: {error}")
     outcome = await read_through(log, head, offset)
     if not isinstance(outcome, Accepted) or outcome.raw != raw:
@@ -99,24 +100,22 @@ async def check_noted_head(log: EventLog, tenure: Tenure) -> None:
         return
     log_id, offset, n, noted = tenure.head
     advice = "if it was restored on purpose, say so with `signalboxd log restored`"
-    end = await log.end()
-    found = await log.read(offset - 1, 1) if offset <= end else ()
-    if not found:
-        raise LogUnusable(f"the log ends at {end}, but commit {n} at {offset} was accepted: {advice}")
-    if codec.digest(found[0].value) != noted:
+    try:
+        found = await kept_record(log, offset)
+    except LogUnusable as error:
+        raise LogUnusable(f"commit {n} at {offset} was accepted, but {error}: {advice}") from error
+    if codec.digest(found) != noted:
         raise LogUnusable(f"the record at {offset} of log {log_id} is not the accepted commit {n}: {advice}")
 
 
-async def check_commands(commands: CommandLog, replica: Replica) -> None:
+async def check_commands(commands: CommandLog, log_id: LogId, meta: Meta) -> None:
     """The commands log is the one that was taken from, up to where it was taken (P-13). Raises LogUnusable."""
-    meta = replica.state.meta
     if meta.command_position == 0:
         return
-    end = await commands.end()
-    if end < meta.command_position:
-        raise LogUnusable(f"the commands log ends at {end}, but was taken up to {meta.command_position}")
-    last = await commands.read(meta.command_position - 1, 1)
-    if command_id(last[0].value) not in (None, meta.command_id):
+    if log_id != meta.command_log:
+        raise LogUnusable(f"the commands log is {log_id}, commands were taken from {meta.command_log}")
+    last = await kept_record(commands, meta.command_position)
+    if command_id(last) not in (None, meta.command_id):
         raise LogUnusable(f"the command at {meta.command_position} is not {meta.command_id}, which was taken there")
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from events.chain import Head
-from scheduler.ports import Exit, Leadership, Tenure, UnknownOutcome
+from scheduler.ports import TENURE_S, Exit, Leadership, Tenure, UnknownOutcome
 
-TENURE_S = 5.0
 RENEW_S = 1.5
 STALLED_S = 20.0
 """A main loop that has not come round for so long stands still. Above the time limit of an append (P-9)."""

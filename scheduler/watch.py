@@ -7,10 +7,10 @@ Times are this process's monotonic seconds, and begin when the gateway opens (P-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from commands.entities import Attempt, Node, NodeState
+from commands.entities import Node, NodeState
 from commands.reports import Phase, Tick
 from commands.state import State
-from events.ids import Instant, LeaseId, NodeId, NodeIndex, lease_id, parse_lease_id
+from events.ids import Instant, LeaseId, NodeId, NodeIndex, lease_id
 from scheduler import effects
 from scheduler.link import Heartbeat, HeartbeatAck, ToAgent
 
@@ -27,7 +27,6 @@ class _Heard:
     """
 
     at: float
-    number: int = 0
     sent: dict[LeaseId, float] = field(default_factory=dict)
     absent: dict[LeaseId, float] = field(default_factory=dict)
     faults: int = 0
@@ -64,7 +63,7 @@ class Watch:
         heard = self._nodes.get(node.index) if node is not None else None
         if node is None or heard is None:
             return []
-        heard.at, heard.number, heard.faults = self._monotonic(), beat.number, beat.gpu_faults
+        heard.at, heard.faults = self._monotonic(), beat.gpu_faults
         self.last_heartbeat[node.index] = beat.number
         listed = {running.lease_id: running.phase for running in beat.running}
         answer: list[ToAgent] = self._repeat(node, heard, listed)
@@ -77,7 +76,7 @@ class Watch:
 
     def _owns(self, index: NodeIndex, lease: LeaseId) -> bool:
         """Does the state hold this lease on this node?"""
-        found = _live_lease(self._state, lease)
+        found = self._state.live_lease(lease)
         return found is not None and found[0].ranks[found[1]][0] == index
 
     def _repeat(self, node: Node, heard: _Heard, listed: dict[LeaseId, Phase]) -> list[ToAgent]:
@@ -93,7 +92,7 @@ class Watch:
                 absent[lease] = heard.absent.get(lease, heard.at)
             sent[lease] = heard.sent.get(lease, heard.at)
             if (missing or attempt.ending is not None) and heard.at - sent[lease] >= RESEND_S:
-                message = effects.of_lease(self._state, attempt, rank, heard.number, self._now())
+                message = effects.of_lease(self._state, attempt, rank, self.last_heartbeat[node.index], self._now())
                 if message is not None:
                     messages.append(message)
                     sent[lease] = heard.at
@@ -143,7 +142,7 @@ class Watch:
         patience_s = self._state.policy.lease_missing_s
         for index in sorted(self._nodes):
             for lease, since in sorted(self._nodes[index].absent.items()):
-                found = _live_lease(self._state, lease)
+                found = self._state.live_lease(lease)
                 if found is not None and found[0].ending is None and now - since >= patience_s:
                     yield lease
 
@@ -162,20 +161,3 @@ class Watch:
             for index in sorted(self._nodes)
             if self._state.nodes[index].state is NodeState.LOST and now - self._nodes[index].at < RESEND_S
         ]
-
-
-def _live_lease(state: State, lease: LeaseId) -> tuple[Attempt, int] | None:
-    try:
-        job_id, number, rank = parse_lease_id(lease)
-    except ValueError:
-        return None
-    attempt = state.attempts.get((job_id, number))
-    if attempt is None or not 0 <= rank < len(attempt.ranks) or not attempt.live(rank):
-        return None
-    return attempt, rank
-
-
-def locate(state: State, lease: LeaseId) -> NodeId | None:
-    """The node of a live lease."""
-    found = _live_lease(state, lease)
-    return state.nodes[found[0].ranks[found[1]][0]].id if found is not None else None

@@ -17,18 +17,13 @@ from events import codec
 from events.chain import Accepted, Dropped, Head, admit
 from events.envelope import RECORD_BYTES_MAX, Commit, Event, Input
 from events.ids import Instant, Principal
-from events.log import AppendRefused, EventLog, LogUnusable
-from events.log import UnknownOutcome as AppendUnknown
+from events.log import AppendRefused, EventLog, LogUnusable, UnknownOutcome
 from scheduler.claiming import all_claims, claims_of, releases_of
-from scheduler.ports import Claims, Conflict, Deposed, Exit, Tenure, UnknownOutcome
+from scheduler.ports import Claims, Conflict, Deposed, Exit, Tenure
 
 
 class Poison(Exception):
-    """Deciding this input failed by our own fault: definite, nothing has changed (P-7)."""
-
-
-class TooLarge(Poison):
-    """The commit would be over the limit: decide less at once."""
+    """Deciding this input failed by our own fault, or its commit is too large. Definite: nothing has changed (P-7)."""
 
 
 class ClaimsTaken(Exception):
@@ -146,9 +141,6 @@ class Writer:
             finish(self.state, made_by, commit.events)
             check_touched(self.state, self.state.touched())
             return commit, _encode(commit)
-        except TooLarge:
-            self.state.discard()
-            raise
         except Exception as error:
             self.state.discard()
             raise Poison(f"{type(error).__name__}: {error}") from error
@@ -174,7 +166,7 @@ class Writer:
         try:
             offset = await self._log.append(raw, self.head.offset + 1)
             return await self._accepted(raw, offset)
-        except (AppendUnknown, AppendRefused, LogUnusable) as error:
+        except (UnknownOutcome, AppendRefused, LogUnusable) as error:
             self._leave(f"append: {error}")
 
     async def _accepted(self, raw: bytes, offset: int) -> Head:
@@ -222,9 +214,9 @@ def _cause(made_by: Input) -> str:
 
 
 def _encode(commit: Commit) -> bytes:
-    """The record's bytes, which must read back (P-7)."""
+    """The record's bytes, which must keep to the limit and read back (P-7)."""
     raw = codec.encode(commit)
     if len(raw) > RECORD_BYTES_MAX:
-        raise TooLarge(f"{len(raw)} bytes, at most {RECORD_BYTES_MAX}")
+        raise ValueError(f"{len(raw)} bytes, at most {RECORD_BYTES_MAX}")
     codec.decode(raw)
     return raw

@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from scheduler.control import Session
+from events.ids import ClusterId
+from scheduler.control import PostgresLeadership
 from signalboxd.site import Site
 from signalboxd.wiring import migrate
 
@@ -24,13 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(site: Site, args: argparse.Namespace) -> None:
     """Forget the noted head: the next leader leads on what the log has now, and records who said so."""
-    session = Session(site.postgres, "signalbox-operator")
-    rows = await session.fetch(
-        "UPDATE control.leadership SET head_log_id = '', head_offset = -1, head_n = -1, head_hash = '',"
-        " restored_by = $2, restored_reason = $3 WHERE cluster = $1 RETURNING epoch",
-        site.cluster,
-        args.operator,
-        args.reason,
-    )
-    await session.close()
-    sys.stderr.write("noted\n" if rows else f"cluster {site.cluster} never had a leader: nothing to forget\n")
+    leadership = PostgresLeadership(site.postgres, ClusterId(site.cluster), "operator")
+    noted = await leadership.restored(args.operator, args.reason)
+    await leadership.close()
+    sys.stderr.write("noted\n" if noted else f"cluster {site.cluster} never had a leader: nothing to forget\n")

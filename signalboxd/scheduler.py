@@ -17,7 +17,7 @@ from prometheus_client import start_http_server
 
 from agent.gateway import GrpcGateway
 from events.chain import ChainBroken
-from events.ids import ClusterId, LeaseId, NodeId
+from events.ids import ClusterId
 from events.log import LogUnusable
 from scheduler.claims import PostgresClaims, PostgresSnapshots
 from scheduler.control import PostgresLeadership
@@ -62,10 +62,7 @@ async def run(site: Site, args: argparse.Namespace) -> None:
     def leader() -> str | None:
         return service.leader_address if service is not None else None
 
-    def where(lease: LeaseId) -> NodeId | None:
-        return service.locate(lease) if service is not None else None
-
-    gateway = GrpcGateway(leader=leader, locate=where, token=site.agent_token())
+    gateway = GrpcGateway(leader=leader, token=site.agent_token())
     port = await gateway.start(args.listen)
     address = args.advertise or f"{args.listen.rsplit(':', 1)[0]}:{port}"
     service = Service(

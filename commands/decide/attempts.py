@@ -106,10 +106,8 @@ def _end_of(job: Job, attempt: Attempt, reason: EndReason) -> JobFinished:
 def _stop_others(draft: Draft, job: Job, succeeded: Attempt) -> None:
     """The older attempt's success came before the job's end: a newer one is stopped (P-22)."""
     for number in job.open_attempts:
-        other = draft.state.attempts.get((job.id, number))
-        if other is not None and number != succeeded.number and other.ending is None:
-            grace_s = _grace_s(draft.state.policy, job)
-            draft.add(GangEnding(job_id=job.id, attempt=number, reason=EndReason.COMPLETED, grace_s=grace_s))
+        if number != succeeded.number:
+            end_attempt(draft, (job.id, number), EndReason.COMPLETED)
 
 
 def _could_run(state: State, attempt: Attempt) -> bool:

@@ -7,8 +7,9 @@ from commands.entities import MassSilenceState, NodeState
 from commands.messages import QuotaLine, SetPolicy, SetQuota
 from commands.policy import Policy
 from commands.refusal import Refusal, RefusalCode
+from commands.shape import pool_facts
 from commands.state import State
-from events.ids import GpuType, TeamId
+from events.ids import TeamId
 from events.node import SilenceEased
 from events.policy import PolicyChanged
 from events.quota import QuotaChanged, TeamClassesChanged
@@ -39,7 +40,7 @@ def set_quota(draft: Draft, command: SetQuota) -> Refusal | None:
 
 
 def _over_inventory(state: State, team: TeamId, line: QuotaLine) -> Refusal | None:
-    registered = registered_gpus(state, line.gpu_type)
+    registered = sum(pool.gpus for pool in pool_facts(state, line.gpu_type, 0))
     others = sum(
         quota.guaranteed
         for quota in state.quotas.rows.values()
@@ -51,14 +52,6 @@ def _over_inventory(state: State, team: TeamId, line: QuotaLine) -> Refusal | No
         return None
     limit = f"{max(0, registered - others)} of {registered} registered GPUs are not guaranteed to other teams"
     return Refusal(RefusalCode.OVER_INVENTORY, f"{line.gpu_type}.guaranteed", str(line.guaranteed), limit)
-
-
-def registered_gpus(state: State, gpu_type: GpuType) -> int:
-    return sum(
-        len(node.gpus)
-        for node in state.nodes.rows.values()
-        if node.gpu_type == gpu_type and node.state is not NodeState.REMOVED
-    )
 
 
 def set_policy(draft: Draft, command: SetPolicy) -> Refusal | None:

@@ -1,6 +1,6 @@
 """Commands about jobs."""
 
-from commands.admission import admit
+from commands.admission import admit, class_refusal
 from commands.decide.attempts import Draft, end_attempt, waits_again
 from commands.entities import Job
 from commands.messages import (
@@ -158,12 +158,8 @@ def change(draft: Draft, command: ChangeJob) -> Refusal | None:
         return job
     wanted = command.priority_class
     if wanted is not None and wanted != job.priority_class:
-        team = draft.state.teams.get(job.spec.team)
-        classes = team.classes if team is not None and team.classes is not None else None
-        allowed = draft.state.policy.default_classes if classes is None else classes
-        if wanted not in allowed:
-            limit = ", ".join(allowed)
-            return Refusal(RefusalCode.CLASS_NOT_ALLOWED, "priority_class", wanted, limit)
+        if (refusal := class_refusal(draft.state, job.spec.team, wanted)) is not None:
+            return refusal
         if job.max_runtime_s is None and wanted is not PriorityClass.PROD_SERVING:
             return Refusal(RefusalCode.NO_MAX_RUNTIME, "priority_class", wanted, PriorityClass.PROD_SERVING)
         draft.add(JobPriorityChanged(job_id=job.id, priority_class=wanted))

@@ -22,12 +22,12 @@ def register(draft: Draft, said: Register, other_live: bool) -> str | None:
         return f"another agent is live as {said.node_id}"
     if old is not None and _reports_missing(old, said):
         return f"reports up to {old.last_report} are in the log, the agent has written {said.last_report}"
-    changed = old is None or old.state is NodeState.REMOVED or _inventory(old) != _inventory_said(said)
+    changed = old is None or old.state is NodeState.REMOVED or _inventory(old) != _inventory(said)
     if changed and old is not None and old.leases:
         return f"the inventory of {said.node_id} changed while {len(old.leases)} leases live"
     if changed and (taken := _uuid_taken(state, said)) is not None:
         return taken
-    if changed or old is None or _agent(old) != _agent_said(said):
+    if changed or old is None or _agent(old) != _agent(said):
         draft.add(_registered(state, said, old, changed))
     node = state.node_by_id(said.node_id)
     assert node is not None
@@ -48,20 +48,13 @@ def _reports_missing(old: Node, said: Register) -> bool:
     return old.journal == said.journal and said.last_report < old.last_report
 
 
-def _inventory(node: Node) -> tuple[object, ...]:
-    return (node.block, node.rack, node.gpu_type, node.gpu_memory_gb, node.gpus)
+def _inventory(of: Node | Register) -> tuple[object, ...]:
+    """What makes a generation."""
+    return (of.block, of.rack, of.gpu_type, of.gpu_memory_gb, of.gpus)
 
 
-def _inventory_said(said: Register) -> tuple[object, ...]:
-    return (said.block, said.rack, said.gpu_type, said.gpu_memory_gb, said.gpus)
-
-
-def _agent(node: Node) -> tuple[object, ...]:
-    return (node.boot_id, node.incarnation, node.journal, node.address)
-
-
-def _agent_said(said: Register) -> tuple[object, ...]:
-    return (said.boot_id, said.incarnation, said.journal, said.address)
+def _agent(of: Node | Register) -> tuple[object, ...]:
+    return (of.boot_id, of.incarnation, of.journal, of.address)
 
 
 def _uuid_taken(state: State, said: Register) -> str | None:

@@ -4,7 +4,7 @@ from commands.decide.attempts import Draft, end_attempt, limit_grace_s, settle
 from commands.entities import Attempt, AttemptKey, MassSilenceState, Node, NodeState, RankPhase
 from commands.reports import Tick
 from commands.state import State
-from events.ids import NodeIndex, parse_lease_id
+from events.ids import NodeIndex
 from events.job import EndReason
 from events.node import (
     GpuFaulted,
@@ -27,10 +27,8 @@ def decide_tick(draft: Draft, tick: Tick) -> None:
         return
     _silence(draft, dict(tick.silent))
     for lease in tick.missing:
-        job_id, number, rank = parse_lease_id(lease)
-        attempt = draft.state.attempts.get((job_id, number))
-        if attempt is not None and attempt.live(rank):
-            end_attempt(draft, attempt.key, EndReason.LEASE_MISSING)
+        if (held := draft.state.live_lease(lease)) is not None:
+            end_attempt(draft, held[0].key, EndReason.LEASE_MISSING)
     for key in tick.due:
         _due(draft, key)
 

@@ -1,17 +1,14 @@
 """Free capacity by GPU type, node size, block and free count: integer bitsets of node indexes.
 
-Kept in step by the changes of each accepted commit; costs what changed. `rebuild` gives the same from the state alone.
+Kept in step by the changes of each accepted commit; costs what changed. `of` gives the same from the state alone.
 Within a cycle the planner takes from it for trial, and puts everything back (`undo`).
 """
 
 from collections.abc import Iterable, Iterator
 
 from commands.entities import Node, NodeState
-from commands.state import Change, State
+from commands.state import Change, PoolKey, State
 from events.ids import BlockId, GpuType, NodeIndex
-
-PoolKey = tuple[GpuType, int, int]
-"""(type, GPUs of a node, memory of a GPU in GB): nodes that are alike but for their place and use."""
 
 
 class Pool:
@@ -20,7 +17,6 @@ class Pool:
     def __init__(self, node_gpus: int) -> None:
         self.node_gpus = node_gpus
         self.blocks: dict[BlockId, list[int]] = {}
-        self.whole: dict[BlockId, int] = {}
         self.free_gpus = 0
 
     def move(self, block: BlockId, bit: int, old: int | None, new: int | None) -> None:
@@ -81,9 +77,9 @@ class Capacity:
             index, mask = self._taken.pop()
             self._set(index, self.free[index] | mask)
 
-    def pools_of(self, gpu_type: GpuType, memory_gb_min: int) -> list[tuple[PoolKey, Pool]]:
+    def pools_of(self, gpu_type: GpuType, memory_gb_min: int) -> list[Pool]:
         """Pools that a job may use, small nodes first, then little memory."""
-        return [(key, self.pools[key]) for key in sorted(self.pools) if key[0] == gpu_type and key[2] >= memory_gb_min]
+        return [self.pools[key] for key in sorted(self.pools) if key[0] == gpu_type and key[2] >= memory_gb_min]
 
     def _set(self, index: NodeIndex, mask: int) -> None:
         key, block = self._where[index]

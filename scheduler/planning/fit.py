@@ -21,7 +21,7 @@ Ranks = tuple[tuple[NodeIndex, int], ...]
 def find(state: State, capacity: Capacity, spec: JobSpec, room: int) -> Ranks | None:
     """GPUs for every rank, at most `room` in all, taken from `capacity` for trial; None where the gang does not fit."""
     for hint in _hints(spec):
-        for _, pool in capacity.pools_of(spec.gpu_type, spec.gpu_memory_gb_min):
+        for pool in capacity.pools_of(spec.gpu_type, spec.gpu_memory_gb_min):
             if pool.node_gpus < spec.gpus_per_replica or charged_gpus(spec, pool.node_gpus, hint) > room:
                 continue
             ranks = _find_in(state, capacity, pool, spec, hint)

@@ -72,10 +72,6 @@ class Queue:
             if job is not None and job.not_before_at == at and _waits(job) and job_id not in self._of:
                 self._insert(job)
 
-    def next_wake(self) -> Instant | None:
-        """When the next backoff ends."""
-        return self._later[0][0] if self._later else None
-
     def walk(self) -> "Walk":
         return Walk(self)
 

@@ -58,8 +58,7 @@ class Cluster:
 
     def __init__(self, token: str | None = None) -> None:
         self.leader: str | None = "leader:1"
-        self.places: dict[LeaseId, NodeId] = {}
-        self.gateway = GrpcGateway(leader=lambda: self.leader, locate=self.places.get, token=token)
+        self.gateway = GrpcGateway(leader=lambda: self.leader, token=token)
         self.transport = GrpcTransport(token=token)
         self.delivered: list[FromAgent] = []
         self.answer: Callable[[NodeId, FromAgent], None] = lambda node, message: None
@@ -256,14 +255,14 @@ async def test_a_wrong_token_opens_nothing() -> None:
     await cluster.gateway.shutdown()
 
 
-async def ask_tail(channel: grpc.aio.Channel, token: str | None = None) -> pb.TailReply:
+async def ask_tail(channel: grpc.aio.Channel, token: str | None = None, node: str = "") -> pb.TailReply:
     """As an api asks for the log of a lease."""
     method = channel.unary_unary(
         f"/{SERVICE}/Tail",
         request_serializer=pb.TailRequest.SerializeToString,
         response_deserializer=pb.TailReply.FromString,
     )
-    request = pb.TailRequest(lease_id="j.1.0", url="http://api/1", token="t", follow=True, from_byte=7)
+    request = pb.TailRequest(lease_id="j.1.0", url="http://api/1", token="t", follow=True, from_byte=7, node_id=node)
     reply: pb.TailReply = await method(request, metadata=bearer(token), timeout=5.0)
     return reply
 
@@ -276,10 +275,9 @@ async def test_an_api_gets_a_log_by_way_of_the_leader(cluster: Cluster) -> None:
         assert (reply.outcome, reply.leader) == (pb.TailReply.OUTCOME_NOT_LEADER, "leader:1")
         await cluster.lead()
         assert (await ask_tail(channel)).outcome == pb.TailReply.OUTCOME_UNKNOWN_LEASE
-        cluster.places[lease] = NODE
-        assert (await ask_tail(channel)).outcome == pb.TailReply.OUTCOME_NO_SESSION
+        assert (await ask_tail(channel, node=NODE)).outcome == pb.TailReply.OUTCOME_NO_SESSION
         stream = await registered(cluster)
-        assert (await ask_tail(channel)).outcome == pb.TailReply.OUTCOME_ASKED
+        assert (await ask_tail(channel, node=NODE)).outcome == pb.TailReply.OUTCOME_ASKED
     expected = TailLog(epoch=Epoch(3), lease_id=lease, url="http://api/1", token="t", follow=True, from_byte=7)
     assert await received(stream) == expected
 

@@ -891,7 +891,7 @@ class TailReply(_message.Message):
         OUTCOME_NOT_LEADER: TailReply._Outcome.ValueType  # 2
         """Ask `leader` instead, where it is known."""
         OUTCOME_UNKNOWN_LEASE: TailReply._Outcome.ValueType  # 3
-        """No node holds, or held, that lease."""
+        """The api named no node for that lease."""
         OUTCOME_NO_SESSION: TailReply._Outcome.ValueType  # 4
         """Its node has no session now."""
 
@@ -902,7 +902,7 @@ class TailReply(_message.Message):
     OUTCOME_NOT_LEADER: TailReply.Outcome.ValueType  # 2
     """Ask `leader` instead, where it is known."""
     OUTCOME_UNKNOWN_LEASE: TailReply.Outcome.ValueType  # 3
-    """No node holds, or held, that lease."""
+    """The api named no node for that lease."""
     OUTCOME_NO_SESSION: TailReply.Outcome.ValueType  # 4
     """Its node has no session now."""
 
