@@ -1,7 +1,7 @@
 """The table that ties an idempotency key to a job id before the command is written (P-14).
 
-So that a retry of a submission whose answer never came names the same job. Lies in schema `control`: it is no read
-model, and no rebuild touches it.
+So that a retry of a submission whose answer never came names the same job. Lies in schema `control`, whose migrations
+make the table: it is no read model, and no rebuild touches it.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,6 @@ import asyncpg
 
 from api.problems import Problem
 from events.ids import ClusterId, JobId
-
-CREATE_TABLE = """
-CREATE TABLE IF NOT EXISTS control.bindings (
-    digest text PRIMARY KEY,
-    cluster text NOT NULL,
-    job_id text NOT NULL,
-    body text NOT NULL,
-    bound_at timestamptz NOT NULL DEFAULT now()
-)
-"""
-"""The table as this module needs it; made by the migrations of schema control."""
 
 # A key that is older than the core remembers it is free again. Where two bind at once, the loser's insert does
 # nothing, and its snapshot may be too old to see the winner's row: it asks once more.

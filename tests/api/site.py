@@ -6,7 +6,6 @@ import hashlib
 import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 import asyncpg
@@ -21,6 +20,7 @@ from api.settings import ApiSettings
 from events.ids import ClusterId
 from events.memory import MemoryCommandLog, MemoryEventLog, MemoryStore
 from projections.worker import opened
+from scheduler.control import migrate
 from tests.api.leader import Leader
 from tests.servers.waiting import until_async
 
@@ -115,7 +115,7 @@ async def site(
     events, commands = MemoryEventLog(store, CLUSTER), MemoryCommandLog(store, CLUSTER)
     await events.open(create=True)
     await commands.open(create=True)
-    await _make_control(dsn)
+    await migrate(dsn)
     leader = Leader(events, commands)
     await leader.lead()
     context = ApiContext(
@@ -157,13 +157,5 @@ async def _listens(dsn: str) -> bool:
     try:
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
         return bool(await connection.fetchval(query))
-    finally:
-        await connection.close()
-
-
-async def _make_control(dsn: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
-        await connection.execute((resources.files("scheduler") / "migrations" / "0001_control.sql").read_text())
     finally:
         await connection.close()
