@@ -167,9 +167,7 @@ def why(job: JobId, as_json: Json = False) -> None:
 
 
 def _why(answer: Mapping[str, Any]) -> None:
-    for sentence in reasons(answer) or (
-        f"Nothing is known to keep it from running: it is {answer.get('state', '-')}.",
-    ):
+    for sentence in reasons(answer) or (f"It is {answer.get('state', '-')}; nothing is known that it waits for.",):
         output.line(sentence)
     if start := instant(answer.get("estimated_start")):
         output.line(f"Estimated start: {ago(start)} ({start:%Y-%m-%d %H:%M} UTC)")
