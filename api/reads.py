@@ -14,7 +14,6 @@ from api.problems import FieldError, Problem
 from api.times import format_time
 from api.views import Document
 from api.waiting import Known, known_of, waiting_view
-from commands.policy import DEFAULT
 from events.chain import START, Head
 from events.ids import ClusterId, JobId, LeaseId, NodeId, TeamId, lease_id
 from events.job import CLASS_RANK, JobSpec, JobState
@@ -58,6 +57,8 @@ class Reads:
         try:
             if await self._moves.wait_for_seq(self._cluster, seq, wait_s) < seq:
                 return None
+            if spec.depends_on:
+                return None
             return 1 + await queries.ahead(self._pool, self._cluster, CLASS_RANK[spec.priority_class], seq)
         except _TROUBLE:  # the job is accepted whatever the read models do
             return None
@@ -81,8 +82,9 @@ class Reads:
         return views.job_view(row, attempt, failure=failure)
 
     async def _waits(self, row: JobRow) -> tuple[int | None, Known]:
-        """Jobs ahead of one that waits (None where it is held), and all that is known of why it does."""
-        ahead = None if row.held else await queries.ahead_of(self._pool, self._cluster, row.job_id)
+        """Jobs ahead of one that waits (None where it is not in the queue), and all that is known of why it does."""
+        waits = not row.held and not row.waits_on
+        ahead = await queries.ahead_of(self._pool, self._cluster, row.job_id) if waits else None
         quotas = await queries.quotas(self._pool, self._cluster, team=row.team)
         least, size = row.spec.get("gpu_memory_gb_min", 0), row.spec["gpus_per_replica"]
         rooms = await blockers.room(self._pool, self._cluster, row.gpu_type, memory_gb_min=least, per_replica=size)
@@ -98,7 +100,7 @@ class Reads:
             row = await queries.job(self._pool, self._cluster, job_id)
             if row is None:
                 return None
-            queued = row.state == JobState.QUEUED and not row.held
+            queued = row.state == JobState.QUEUED and not row.held and not row.waits_on
             ahead = await queries.ahead_of(self._pool, self._cluster, job_id) if queued else None
             return views.job_view(row, ahead=None if ahead is None else ahead.jobs)
         except _TROUBLE:
@@ -206,14 +208,10 @@ class Reads:
         """Types of which a node is registered."""
         return [each.gpu_type for each in await queries.capacity(self._pool, self._cluster)]
 
-    async def policy(self) -> Document:
-        """The policy in force."""
-        listed = await queries.policies(self._pool, self._cluster, limit=1)
-        if not listed:
-            return {"version": 0, "policy": DEFAULT.model_dump(mode="json"), "changed_at": None, "actor": None}
-        row = listed[0]
-        changed = {"changed_at": format_time(row.at), "seq": row.seq, "actor": row.actor, "reason": row.reason}
-        return {"version": row.version, "policy": row.policy, **changed}
+    async def policy(self, version: int | None) -> Document | None:
+        """The policy in force, or that version of it, and all there were, newest first; None for an unknown version."""
+        rows = await queries.policies(self._pool, self._cluster, limit=1000)
+        return views.policy_view(rows, version)
 
     async def job_events(self, job_id: JobId, cursor: str | None, limit: int) -> Document:
         """What happened to a job, from the start."""

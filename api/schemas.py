@@ -12,7 +12,7 @@ from api.times import DURATION_PATTERN, TIME_PATTERN
 from events.job import DependsWhen, Overlap, PriorityClass, Span
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-JOB_ID_PATTERN = r"^j_[0-9A-Za-z]{1,40}$"
+JOB_ID_PATTERN = r"^j_[0-9A-Za-z]{1,40}(_[0-9]{1,9})?$"
 ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$"
 ARRAY_PATTERN = r"^[0-9]{1,9}(-[0-9]{1,9})?(%[0-9]{1,9})?$"
@@ -152,11 +152,18 @@ class ReasonIn(Strict):
     reason: Reason
 
 
-class QuotaLineIn(Strict):
-    """GPUs of a type that a team is guaranteed, and may borrow beyond."""
+Gpus = Annotated[int, Field(ge=0, le=GPUS_MAX)]
+Percent = Annotated[int, Field(ge=0, le=100)]
 
-    guaranteed: Annotated[int, Field(ge=0, le=GPUS_MAX)]
-    borrow_limit: Annotated[int, Field(ge=0, le=GPUS_MAX)]
+
+class QuotaLineIn(Strict):
+    """What a team is guaranteed of a type, and may borrow beyond: each in GPUs, or in percent of the registered GPUs
+    outside pools, resolved when it is set."""
+
+    guaranteed: Gpus | None = None
+    borrow_limit: Gpus | None = None
+    guaranteed_percent: Percent | None = None
+    borrow_limit_percent: Percent | None = None
 
 
 class QuotaIn(BaseModel):

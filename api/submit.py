@@ -18,7 +18,7 @@ from api.context import ApiContext
 from api.follower import Follower
 from api.idempotency import body_digest, key_digest, new_command_id, new_job_id
 from api.problems import FieldError, Problem, shown
-from api.times import spoken_durations
+from api.times import format_time, spoken_durations
 from commands.messages import Command, CommandRecord, SubmitJob, encode_command
 from commands.refusal import RefusalCode
 from events.ids import CommandId, JobId
@@ -33,6 +33,7 @@ PROBLEM_OF_REFUSAL = {
     RefusalCode.WRONG_STATE: "conflict",
     RefusalCode.NODE_NOT_LOST: "conflict",
     RefusalCode.JOB_EXISTS: "conflict",
+    RefusalCode.PROMISED: "conflict",
     RefusalCode.KEY_CONFLICT: "key_conflict",
     RefusalCode.QUEUE_FULL: "queue_full",
 }
@@ -46,6 +47,7 @@ _WORDS = {
     RefusalCode.WRONG_STATE: "the present state does not allow this",
     RefusalCode.NODE_NOT_LOST: "the node is not lost",
     RefusalCode.JOB_EXISTS: "there is a job with this id already",
+    RefusalCode.PROMISED: "another job is to start on its nodes before it would end",
     RefusalCode.KEY_CONFLICT: "the idempotency key was used before with another request",
     RefusalCode.QUEUE_FULL: "the team has too many queued jobs",
     RefusalCode.OVER_INVENTORY: "the guarantees would exceed the registered GPUs",
@@ -62,6 +64,7 @@ _WORDS = {
     RefusalCode.MAX_RUNTIME_TOO_LONG: "max_runtime is longer than allowed",
     RefusalCode.CLASS_NOT_ALLOWED: "the team may not use this class",
     RefusalCode.UNKNOWN_DEPENDENCY: "depends on a job that is not known",
+    RefusalCode.ARRAY_TOO_LARGE: "more elements than an array may have",
     RefusalCode.NOT_SUPPORTED: "is not supported",
 }
 
@@ -190,6 +193,8 @@ def refusal(body: dict[str, Any]) -> Problem:
     code, known = body["code"], _code(body["code"])
     name = PROBLEM_OF_REFUSAL.get(known, "refused") if known else "refused"
     words = _WORDS.get(known, code) if known else code
+    if known is RefusalCode.PROMISED:
+        body = {**body, "value": f"promised to {body['value']}", "limit": format_time(int(body["limit"]))}
     headers = {"retry-after": "60"} if name == "queue_full" else {}
     detail = f"{words}: {shown(body['value'])}" if known is RefusalCode.JOB_ENDED else _sentence(words, body)
     return Problem(name, detail, errors=_field_errors(body, words), headers=headers, reason=code)

@@ -115,6 +115,8 @@ def _rule(kind: str, context: dict[str, Any], words: str) -> tuple[str, str]:
         case "string_pattern_mismatch":
             form = FORMS.get(context["pattern"], str(context["pattern"]))
             return form, f"has to be {form}" if context["pattern"] in FORMS else f"does not match {form}"
+        case "below":
+            return f"at least {context['least']}", words
         case "enum" | "literal_error":
             return str(context["expected"]), "has to be one of " + str(context["expected"])
         case "int_type" | "int_from_float" | "int_parsing" | "int_parsing_size":

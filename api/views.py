@@ -1,15 +1,16 @@
 """Rows of the read models as the documents that go out: API.md's names, RFC 3339 times, durations with a unit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from api.times import format_duration, format_time, spoken_durations
 from api.waiting import Known, waiting_view
+from commands.policy import DEFAULT
 from events.job import ENDS, CheckpointPlan, JobState
 from projections.blockers import Failure
 from projections.queries import NodeUse
-from projections.rows import AttemptRow, ClusterRow, JobRow, TimelineRow
+from projections.rows import AttemptRow, ClusterRow, JobRow, PolicyRow, TimelineRow
 
 Document = dict[str, Any]
 
@@ -85,6 +86,9 @@ def job_view(
         "preemptions": row.preemptions,
         "faults": row.faults,
         "retried": row.retried,
+        "array": _array_progress(row),
+        "element_of": row.element_of,
+        "element": row.element,
         "last_checkpoint": row.checkpoint_uri,
         "checkpoint_step": row.checkpoint_step,
         "allocation": _allocation(row, attempt),
@@ -93,6 +97,22 @@ def job_view(
         "spec": spec_view(row.spec),
         "seq": row.submit_seq,
         "changed_seq": row.changed_seq,
+    }
+
+
+def _array_progress(row: JobRow) -> Document | None:
+    """How far an array is; an element that was granted is a job of its own."""
+    array = row.spec.get("array")
+    if not array:
+        return None
+    count = array["last"] - array["first"] + 1
+    ended = row.elements_made - row.elements_open
+    return {
+        "elements": array_view(array),
+        "waiting": 0 if row.state in ENDS or row.cancel_requested_at is not None else count - row.elements_made,
+        "running": row.elements_open,
+        "succeeded": row.elements_succeeded,
+        "failed": ended - row.elements_succeeded,
     }
 
 
@@ -179,6 +199,38 @@ def leader_view(row: ClusterRow) -> Document:
         "silent": row.silent,
         "quiet_until": format_time(row.quiet_until_at),
     }
+
+
+def policy_view(rows: Sequence[PolicyRow], version: int | None) -> Document | None:
+    """A version of the policy, the newest by default, with who put it in force and why; and the history, newest first:
+    what each version changed. Version 0 is the built-in default."""
+    built_in = DEFAULT.model_dump(mode="json")
+    whole = {0: built_in} | {row.version: built_in | row.policy for row in reversed(rows)}
+    shown = max(whole) if version is None else version
+    if shown not in whole:
+        return None
+    history = [{**_policy_facts(row), "changed": _changed(whole, row.version)} for row in rows]
+    said = {row.version: _policy_facts(row) for row in rows}
+    facts = said.get(shown, {"version": 0, "changed_at": None, "actor": None, "reason": "", "seq": None})
+    return {**facts, "policy": whole[shown], "history": history}
+
+
+def _policy_facts(row: PolicyRow) -> Document:
+    return {
+        "version": row.version,
+        "changed_at": format_time(row.at),
+        "actor": row.actor,
+        "reason": row.reason,
+        "seq": row.seq,
+    }
+
+
+def _changed(whole: Mapping[int, Document], version: int) -> Document:
+    """Parameters that a version changed: {name: {"from", "to"}}. One whose predecessor is not at hand: against the
+    default."""
+    before, after = whole.get(version - 1, whole[0]), whole[version]
+    names = sorted(name for name in after if before.get(name) != after[name])
+    return {name: {"from": before.get(name), "to": after[name]} for name in names}
 
 
 def event_view(row: TimelineRow) -> Document:

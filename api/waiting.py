@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.times import format_time
-from commands.shape import NO_HINT, charged_gpus, demanded, nodes_wanted, takes_whole_nodes
+from commands.shape import ANYWHERE, charged_gpus, demanded, takes_whole_nodes
 from events.ids import GpuType, TeamId
 from events.job import JobSpec, JobState, Span, Topology
 from projections.blockers import Room
@@ -35,7 +35,7 @@ def known_of(ahead: Ahead | None, quotas: Sequence[QuotaUse], rooms: Sequence[Ro
 
 def waiting_view(row: JobRow, known: Known) -> Document:
     """What is known of why a job waits."""
-    ahead = None if row.held else known.ahead_of_type
+    ahead = None if row.held or row.waits_on else known.ahead_of_type
     return {
         "job_id": row.job_id,
         "state": row.state,
@@ -50,8 +50,7 @@ def _reasons(row: JobRow, known: Known, ahead: int | None) -> Iterator[Document]
     spec = _asked(row)
     if row.held:
         yield {"code": "held", "text": "held until it is released"}
-    if depends_on := row.spec.get("depends_on"):
-        jobs = [each["job"] for each in depends_on]
+    if jobs := row.waits_on:
         yield {"code": "dependencies", "jobs": jobs, "text": f"waits for the end of {', '.join(jobs)}"}
     if row.not_before_at is not None and row.not_before_at > known.now:
         until = format_time(row.not_before_at)
@@ -92,7 +91,7 @@ def _place(ahead: int, gpu_type: str) -> str:
 def _over_limit(spec: JobSpec, rooms: Sequence[Room], quota: QuotaUse) -> Iterator[Document]:
     """What the team is charged already leaves too little of its limit, whatever nodes the job would be given."""
     fitting = [room.node_gpus for room in rooms if room.node_gpus >= spec.gpus_per_replica]
-    asked = min((charged_gpus(spec, size, demanded(spec)) for size in fitting), default=spec.gpus)
+    asked = min((charged_gpus(spec, size) for size in fitting), default=spec.gpus)
     limit = quota.guaranteed + quota.borrow_limit
     if asked + quota.in_use <= limit:
         return
@@ -116,7 +115,7 @@ def _no_room(spec: JobSpec, rooms: Sequence[Room]) -> Iterator[Document]:
     if not any(_fits(spec, room) for room in usable):
         yield _capacity(spec, usable)
         yield from _out_of_service(spec.gpu_type, rooms)
-    elif demanded(spec) != NO_HINT and spec.replicas > 1:
+    elif demanded(spec) != ANYWHERE and spec.replicas > 1:
         yield {
             "code": "topology",
             "pack": spec.topology.pack,
@@ -134,7 +133,7 @@ def _on_one_node(spec: JobSpec) -> int:
 def _fits(spec: JobSpec, room: Room) -> bool:
     """By the counts, whatever the hint asks for beyond them."""
     if takes_whole_nodes(spec, room.node_gpus):
-        return nodes_wanted(spec, room.node_gpus, demanded(spec)) <= room.whole
+        return charged_gpus(spec, room.node_gpus) // room.node_gpus <= room.whole
     return spec.replicas <= room.replicas and _on_one_node(spec) <= room.largest
 
 
@@ -146,9 +145,9 @@ def _capacity(spec: JobSpec, usable: Sequence[Room]) -> Document:
     if room is None:
         text = f"needs {_gpus(spec.gpus, spec.gpu_type)}; no node with such GPUs is in service"
         return {**figures, "gpus_needed": spec.gpus, "text": text}
-    figures["gpus_needed"] = charged_gpus(spec, room.node_gpus, demanded(spec))
+    figures["gpus_needed"] = charged_gpus(spec, room.node_gpus)
     if takes_whole_nodes(spec, room.node_gpus):
-        wanted = nodes_wanted(spec, room.node_gpus, demanded(spec))
+        wanted = charged_gpus(spec, room.node_gpus) // room.node_gpus
         figures |= {"whole_nodes_needed": wanted, "whole_nodes_free": room.whole, "node_gpus": room.node_gpus}
         nodes = f"{_count(wanted, 'whole node')} of {_gpus(room.node_gpus, spec.gpu_type)}"
         return {**figures, "text": f"needs {nodes}; {room.whole} of {room.serving} {_are(room.whole)} free"}

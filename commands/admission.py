@@ -4,14 +4,13 @@ The guards run in the order in which they are listed; the first that fails is th
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from commands.refusal import Refusal, RefusalCode
-from commands.shape import PoolFacts, block_limit, charged_gpus, demanded, nodes_wanted, nodes_within, pool_facts
+from commands.shape import ANYWHERE, SizeFacts, TypeFacts, charged_gpus, memories, replicas_min, type_facts
 from commands.state import State
 from events.ids import TeamId
-from events.job import JobSpec, PriorityClass, Topology
-
-Pools = list[PoolFacts]
+from events.job import JobSpec, PriorityClass
 
 
 def admit(state: State, spec: JobSpec) -> Refusal | None:
@@ -19,14 +18,12 @@ def admit(state: State, spec: JobSpec) -> Refusal | None:
     for guard in BEFORE_HARDWARE:
         if (refusal := guard(state, spec)) is not None:
             return refusal
-    pools = pool_facts(state, spec.gpu_type, spec.gpu_memory_gb_min)
-    if not pools:
+    facts = type_facts(state, spec, spec.gpu_memory_gb_min)
+    if facts is None:
         return _no_hardware(state, spec)
-    for narrow in AGAINST_HARDWARE:
-        left = narrow(state, spec, pools)
-        if isinstance(left, Refusal):
-            return left
-        pools = left
+    for fits in AGAINST_HARDWARE:
+        if (refusal := fits(state, spec, facts)) is not None:
+            return refusal
     return None
 
 
@@ -67,74 +64,79 @@ def _image(state: State, spec: JobSpec) -> Refusal | None:
     return Refusal(RefusalCode.IMAGE_NOT_ALLOWED, "image", spec.image, ", ".join(allowed))
 
 
-def _not_yet(state: State, spec: JobSpec) -> Refusal | None:
-    """What the log can hold and this version does not run yet."""
-    if spec.array is not None:
-        return Refusal(RefusalCode.NOT_SUPPORTED, "array", "an array", "arrays are not scheduled yet")
-    if spec.depends_on:
-        return Refusal(RefusalCode.NOT_SUPPORTED, "depends_on", "dependencies", "not scheduled yet")
-    if spec.elastic is not None:
-        return Refusal(RefusalCode.NOT_SUPPORTED, "elastic", "an elastic range", "not scheduled yet")
+def _dependencies(state: State, spec: JobSpec) -> Refusal | None:
+    """Only jobs that are there, or are remembered, can be waited for: so no circle can come about."""
+    for place, dependency in enumerate(spec.depends_on):
+        if dependency.job not in state.jobs and dependency.job not in state.ended:
+            field, limit = f"depends_on[{place}].job", "a job of this cluster"
+            return Refusal(RefusalCode.UNKNOWN_DEPENDENCY, field, dependency.job, limit)
     return None
 
 
+def _array(state: State, spec: JobSpec) -> Refusal | None:
+    if spec.array is None:
+        return None
+    count, most = spec.array.last - spec.array.first + 1, state.policy.array_elements_max
+    if count <= most:
+        return None
+    return Refusal(RefusalCode.ARRAY_TOO_LARGE, "array", f"{count} elements", f"{most} elements")
+
+
 def _no_hardware(state: State, spec: JobSpec) -> Refusal:
-    if pools := pool_facts(state, spec.gpu_type, 0):
-        value, limit = str(spec.gpu_memory_gb_min), str(max(pool.memory_gb for pool in pools))
+    if spec.gpu_memory_gb_min and type_facts(state, spec, 0) is not None:
+        value, limit = str(spec.gpu_memory_gb_min), str(max(memories(state, spec)))
         return Refusal(RefusalCode.GPU_MEMORY, "gpu_memory_gb_min", value, limit)
     known = sorted({gpu_type for gpu_type, _, _ in state.pools})
     return Refusal(RefusalCode.UNKNOWN_GPU_TYPE, "gpu_type", spec.gpu_type, ", ".join(known) or "no node is registered")
 
 
-# Each leaves the pools that could hold the job, or refuses it where none could. A gang is placed within one pool.
+def _node_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+    if spec.gpus_per_replica <= facts.node_gpus:
+        return None
+    return Refusal(RefusalCode.OVER_NODE, "gpus_per_replica", str(spec.gpus_per_replica), str(facts.node_gpus))
 
 
-def _node_size(state: State, spec: JobSpec, pools: Pools) -> Pools | Refusal:
-    left = [pool for pool in pools if pool.node_gpus >= spec.gpus_per_replica]
-    largest = max(pool.node_gpus for pool in pools)
-    return left or Refusal(RefusalCode.OVER_NODE, "gpus_per_replica", str(spec.gpus_per_replica), str(largest))
+def _cluster_size(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+    if facts.holding(spec, ANYWHERE):
+        return None
+    charged = charged_gpus(spec, facts.node_gpus, replicas_min(spec))
+    return Refusal(RefusalCode.OVER_CLUSTER, "replicas", f"{charged} GPUs", f"{facts.gpus(spec.gpus_per_replica)} GPUs")
 
 
-def _cluster_size(state: State, spec: JobSpec, pools: Pools) -> Pools | Refusal:
-    left = [pool for pool in pools if charged_gpus(spec, pool.node_gpus, demanded(spec)) <= pool.gpus]
-    if left:
-        return left
-    most = max(pools, key=lambda pool: (pool.gpus, pool.node_gpus))
-    charged = charged_gpus(spec, most.node_gpus, demanded(spec))
-    return Refusal(RefusalCode.OVER_CLUSTER, "replicas", f"{charged} GPUs", f"{most.gpus} GPUs")
-
-
-def _quota(state: State, spec: JobSpec, pools: Pools) -> Pools | Refusal:
+def _quota(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
     quota = state.quotas.get((spec.team, spec.gpu_type))
     if quota is None:
         return Refusal(RefusalCode.NO_QUOTA, "gpu_type", spec.gpu_type, f"team {spec.team} has no quota of it")
+    return _over_quota(state, spec, facts.holding(spec, ANYWHERE))
+
+
+def _over_quota(state: State, spec: JobSpec, sizes: list[SizeFacts]) -> Refusal | None:
+    """Is it more than the team may have, on each of these sizes of nodes? What is charged depends on the size."""
+    quota = state.quotas[spec.team, spec.gpu_type]
+    charged = min(charged_gpus(spec, size.node_gpus, replicas_min(spec)) for size in sizes)
     limit = quota.guaranteed + quota.borrow_limit
-    charged = {pool.node_gpus: charged_gpus(spec, pool.node_gpus, demanded(spec)) for pool in pools}
-    left = [pool for pool in pools if charged[pool.node_gpus] <= limit]
-    return left or Refusal(RefusalCode.OVER_QUOTA, "replicas", f"{min(charged.values())} GPUs", f"{limit} GPUs")
+    if charged <= limit:
+        return None
+    return Refusal(RefusalCode.OVER_QUOTA, "replicas", f"{charged} GPUs", f"{limit} GPUs")
 
 
-def _hints(state: State, spec: JobSpec, pools: Pools) -> Pools | Refusal:
-    """A strict hint that no hardware can meet, counted over all registered nodes."""
-    hint = demanded(spec)
-    left = [pool for pool in pools if _holds(pool, spec, hint)]
-    return left or _broken_hint(spec, hint, max(pools, key=lambda pool: nodes_within(pool, hint) * pool.node_gpus))
-
-
-def _holds(pool: PoolFacts, spec: JobSpec, hint: Topology) -> bool:
-    return nodes_wanted(spec, pool.node_gpus, hint) <= nodes_within(pool, hint)
-
-
-def _broken_hint(spec: JobSpec, hint: Topology, pool: PoolFacts) -> Refusal:
-    """Names the part of the hint without which the job would fit."""
-    within = nodes_within(pool, hint)
-    packed = Topology(pack=hint.pack, max_blocks=hint.max_blocks)
-    if hint.spread is not None and (block_limit(hint) is None or _holds(pool, spec, packed)):
-        value, limit = f"{spec.replicas} replicas", f"{within} {hint.spread}s"
-        return Refusal(RefusalCode.HINT_IMPOSSIBLE, "topology.spread", value, limit)
-    field = "topology.pack" if hint.max_blocks is None else "topology.max_blocks"
-    value = f"{nodes_wanted(spec, pool.node_gpus, hint) * pool.node_gpus} GPUs"
-    return Refusal(RefusalCode.HINT_IMPOSSIBLE, field, value, f"{within * pool.node_gpus} GPUs")
+def _hints(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:
+    """A strict hint that no hardware can meet, or only such as the team's quota is too small for. Counted over all
+    registered nodes."""
+    hint = spec.topology
+    if not hint.strict:
+        return None
+    holding = facts.holding(spec, hint)
+    if holding:
+        return _over_quota(state, spec, holding)
+    room = max(size.room(spec.gpus_per_replica, hint) for size in facts.sizes)
+    if hint.spread is not None and facts.holding(spec, replace(hint, spread=None)):
+        field = "topology.spread"
+    elif hint.max_blocks is not None and facts.holding(spec, replace(hint, max_blocks=None)):
+        field = "topology.max_blocks"
+    else:
+        field = "topology.pack" if hint.pack is not None else "topology.max_blocks"
+    return Refusal(RefusalCode.HINT_IMPOSSIBLE, field, f"{replicas_min(spec)} replicas", f"{room} replicas")
 
 
 BEFORE_HARDWARE: tuple[Callable[[State, JobSpec], Refusal | None], ...] = (
@@ -142,9 +144,10 @@ BEFORE_HARDWARE: tuple[Callable[[State, JobSpec], Refusal | None], ...] = (
     _class,
     _runtime,
     _image,
-    _not_yet,
+    _array,
+    _dependencies,
 )
-AGAINST_HARDWARE: tuple[Callable[[State, JobSpec, Pools], Pools | Refusal], ...] = (
+AGAINST_HARDWARE: tuple[Callable[[State, JobSpec, TypeFacts], Refusal | None], ...] = (
     _node_size,
     _cluster_size,
     _quota,

@@ -5,7 +5,8 @@ Both raise InvariantBroken, which names the invariant: an assertion that stays o
 
 from collections import defaultdict
 
-from commands.entities import Attempt, Node, NodeState
+from commands.entities import Attempt, Job, Node, NodeState
+from commands.following import derived
 from commands.shape import count_node
 from commands.state import Change, State
 from events.job import ENDS, JobState
@@ -53,6 +54,7 @@ def check_all(state: State) -> None:
     if missing := {key for key, gpus in charged.items() if gpus and key not in state.usage}:
         raise InvariantBroken(f"I-11: no ledger line for {sorted(missing)}")
     _check_queues(state)
+    _check_arrays(state)
 
 
 def _check_node(state: State, node: Node) -> None:
@@ -101,8 +103,26 @@ def _check_queues(state: State) -> None:
     queued: dict[str, int] = defaultdict(int)
     for job in state.jobs.rows.values():
         queued[job.spec.team] += job.state is JobState.QUEUED
-        if job.state in (JobState.STARTING, JobState.RUNNING) and (job.id, job.attempt) not in state.attempts:
+        runs = job.state in (JobState.STARTING, JobState.RUNNING) and job.elements is None
+        if runs and (job.id, job.attempt) not in state.attempts:
             raise InvariantBroken(f"R-3: {job.id} is {job.state} without an attempt")
     for team in state.teams.rows.values():
         if team.queued != queued[team.id]:
             raise InvariantBroken(f"R-13: team {team.id} shows {team.queued} queued, jobs say {queued[team.id]}")
+
+
+def _check_arrays(state: State) -> None:
+    """Counts of arrays, and the tables that follow from the jobs, recomputed (R-7)."""
+    held: dict[str, list[Job]] = defaultdict(list)
+    for job in state.jobs.rows.values():
+        if job.element_of is not None and job.state not in ENDS:
+            held[job.element_of].append(job)
+    for job in state.jobs.rows.values():
+        if job.elements is None:
+            continue
+        live = (len(held[job.id]), sum(element.cancel_requested for element in held[job.id]))
+        if (job.elements.open, job.elements.cancelled) != live or job.unmade < 0:
+            raise InvariantBroken(f"R-7: array {job.id} shows {job.elements}, its elements say {live}")
+    dependents, follow_ups = derived(state)
+    if state.dependents.rows != dependents or state.follow_ups.rows != follow_ups:
+        raise InvariantBroken("R-7: dependents or follow-ups are not those of the jobs")

@@ -69,9 +69,13 @@ class ChangeJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLine:
+    """GPUs; or, where a percent is given, so much of the registered GPUs outside pools, as they are when it is set."""
+
     gpu_type: GpuType
-    guaranteed: int
-    borrow_limit: int
+    guaranteed: int = 0
+    borrow_limit: int = 0
+    guaranteed_percent: int | None = None
+    borrow_limit_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,26 +2,104 @@
 
 from dataclasses import dataclass
 
-from events.ids import JobId, NodeIndex
+from commands.entities import AttemptKey, ReservationKey
+from events.ids import Instant, JobId, NodeIndex
+from events.preemption import PledgeEnd, PreemptionRule
+from events.reservation import FreedBecause
+
+Ranks = tuple[tuple[NodeIndex, int], ...]
+"""Rank r gets the GPUs of the mask on the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Grant a job's next attempt: `ranks[r]` = (node, mask of the GPUs to claim)."""
+    """Grant a job's next attempt. `fallback`: plain first fit found it (R-35)."""
 
     job_id: JobId
-    ranks: tuple[tuple[NodeIndex, int], ...]
+    ranks: Ranks
     fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What one cycle found, made at commit `n`. `tries`: shapes that were tried and did not fit.
+class Room:
+    """Make room for a job at `ranks`: shrink elastic attempts by some of theirs, wait for those that end by themselves,
+    stop the victims (R-40 to R-45)."""
 
-    `poisoned`: jobs on which planning failed by our own fault, and how: they are held (P-7).
+    job_id: JobId
+    ranks: Ranks
+    victims: tuple[AttemptKey, ...]
+    awaited: tuple[AttemptKey, ...]
+    rule: PreemptionRule
+    shrinks: tuple[tuple[AttemptKey, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """An elastic attempt grows by `grown` ranks, numbered on from its last (R-44)."""
+
+    key: AttemptKey
+    grown: Ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Hold nodes for the start of a blocked job (R-23): a new reservation, or the same moved."""
+
+    job_id: JobId
+    key: ReservationKey
+    nodes: tuple[NodeIndex, ...]
+    start_at: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one cycle found, made at commit `n`. Applied in the order of the fields.
+
+    `pledges_over`: pledges that end, those of jobs that start now among them; `holds_over`: reservations that end.
+    `poisoned`: jobs on which planning failed by our own fault, and how: they are held (P-7). `tries`: shapes that were
+    tried, or are known, not to fit (R-24).
     """
 
     n: int
-    placements: tuple[Placement, ...] = ()
     poisoned: tuple[tuple[JobId, str], ...] = ()
+    pledges_over: tuple[tuple[JobId, PledgeEnd], ...] = ()
+    holds_over: tuple[tuple[JobId, FreedBecause], ...] = ()
+    resizes: tuple[Resize, ...] = ()
+    placements: tuple[Placement, ...] = ()
+    rooms: tuple[Room, ...] = ()
+    holds: tuple[Hold, ...] = ()
     tries: int = 0
+
+    def jobs(self) -> list[JobId]:
+        """Jobs that it is about, in the order in which they come."""
+        found = [job_id for job_id, _ in (*self.poisoned, *self.pledges_over, *self.holds_over)]
+        found += [resize.key[0] for resize in self.resizes]
+        found += [step.job_id for step in self.placements]
+        found += [step.job_id for step in self.rooms]
+        found += [step.job_id for step in self.holds]
+        return list(dict.fromkeys(found))
+
+    def only(self, jobs: set[JobId]) -> "Plan":
+        """The part about these jobs: what is about one job stays together."""
+        return Plan(
+            n=self.n,
+            poisoned=tuple(step for step in self.poisoned if step[0] in jobs),
+            pledges_over=tuple(step for step in self.pledges_over if step[0] in jobs),
+            holds_over=tuple(step for step in self.holds_over if step[0] in jobs),
+            resizes=tuple(step for step in self.resizes if step.key[0] in jobs),
+            placements=tuple(step for step in self.placements if step.job_id in jobs),
+            rooms=tuple(step for step in self.rooms if step.job_id in jobs),
+            holds=tuple(step for step in self.holds if step.job_id in jobs),
+        )
+
+    def empty(self) -> bool:
+        """Would it change nothing?"""
+        return not (
+            self.poisoned
+            or self.pledges_over
+            or self.holds_over
+            or self.resizes
+            or self.placements
+            or self.rooms
+            or self.holds
+        )

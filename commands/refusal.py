@@ -21,6 +21,7 @@ class RefusalCode(StrEnum):
     MAX_RUNTIME_TOO_LONG = "max_runtime_too_long"
     CLASS_NOT_ALLOWED = "class_not_allowed"
     UNKNOWN_DEPENDENCY = "unknown_dependency"
+    ARRAY_TOO_LARGE = "array_too_large"
     NOT_SUPPORTED = "not_supported"
     # changes nothing
     QUEUE_FULL = "queue_full"
@@ -32,6 +33,8 @@ class RefusalCode(StrEnum):
     NODE_NOT_LOST = "node_not_lost"
     OVER_INVENTORY = "over_inventory"
     BAD_POLICY = "bad_policy"
+    PROMISED = "promised"
+    """An extension beyond the moment at which another job is to start on the same nodes: `value` is that job."""
     JOB_EXISTS = "job_exists"
 
 

@@ -1,40 +1,97 @@
 """What a spec asks of nodes: the arithmetic that admission, planning and charging share (R-11, R-32)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from commands.entities import Node, NodeState
-from commands.state import PoolKey, Racks, State
-from events.ids import GpuType
+from commands.pools import closed
+from commands.state import PoolKey, State
+from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
 
-NO_HINT = Topology()
+ANYWHERE = Topology()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolFacts:
-    """Registered nodes of one type, size and memory: a gang is placed within one such pool.
-
-    `racks[block][rack]` = how many nodes.
-    """
+class SizeFacts:
+    """Registered nodes of one size. `racks`: for each block, how many nodes each of its racks has."""
 
     node_gpus: int
-    memory_gb: int
-    racks: Racks
-
-    @property
-    def nodes(self) -> int:
-        return sum(sum(racks.values()) for racks in self.racks.values())
+    racks: tuple[tuple[int, ...], ...]
 
     @property
     def gpus(self) -> int:
-        return self.nodes * self.node_gpus
+        return self.node_gpus * sum(map(sum, self.racks))
+
+    def room(self, each: int, hint: Topology) -> int:
+        """How many replicas of `each` GPUs the empty nodes hold, with the hint kept."""
+        if each > self.node_gpus:
+            return 0
+        on_node = 1 if hint.spread is not None else self.node_gpus // each
+        apart = {Span.RACK: {Span.RACK, Span.BLOCK}, Span.BLOCK: {Span.BLOCK}}
+        in_racks = [
+            [1 if hint.spread in apart[Span.RACK] else nodes * on_node for nodes in block] for block in self.racks
+        ]
+        in_blocks = [1 if hint.spread in apart[Span.BLOCK] else sum(racks) for racks in in_racks]
+        if hint.pack is Span.NODE:
+            return on_node
+        if hint.pack is Span.RACK:
+            return max(map(max, in_racks))
+        most = hint.max_blocks or (1 if hint.pack is Span.BLOCK else len(in_blocks))
+        return sum(sorted(in_blocks, reverse=True)[:most])
 
 
-def pool_facts(state: State, gpu_type: GpuType, memory_gb_min: int) -> list[PoolFacts]:
-    """The pools of a type, over all registered nodes, lost and drained ones too; small nodes first."""
-    keys = sorted(key for key in state.pools if key[0] == gpu_type and key[2] >= memory_gb_min)
-    return [PoolFacts(node_gpus=key[1], memory_gb=key[2], racks=state.pools[key]) for key in keys]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeFacts:
+    """Registered hardware of one GPU type that has the memory asked for, by size of node, small ones first."""
+
+    sizes: tuple[SizeFacts, ...]
+
+    def gpus(self, each: int) -> int:
+        """Of the node size of which there are the most GPUs, of those that hold a rank of `each`: a gang is placed on
+        nodes of one size."""
+        return max(size.gpus for size in self.sizes if size.node_gpus >= each)
+
+    @property
+    def node_gpus(self) -> int:
+        """Of the largest node."""
+        return self.sizes[-1].node_gpus
+
+    def holding(self, spec: JobSpec, hint: Topology) -> list[SizeFacts]:
+        """Sizes on whose nodes, were they empty, the job would fit with that hint."""
+        return [size for size in self.sizes if size.room(spec.gpus_per_replica, hint) >= replicas_min(spec)]
+
+
+def type_facts(state: State, spec: JobSpec, memory_gb_min: int) -> TypeFacts | None:
+    """Facts of the spec's type over all registered nodes, lost and drained ones too; None where there are none.
+    Nodes of pools that the job may never use are left out."""
+    sizes: dict[int, dict[str, dict[str, int]]] = {}
+    for size, block, rack, count in _counted(state, spec, memory_gb_min):
+        racks = sizes.setdefault(size, {}).setdefault(block, {})
+        racks[rack] = racks.get(rack, 0) + count
+    if not sizes:
+        return None
+    return TypeFacts(
+        sizes=tuple(
+            SizeFacts(node_gpus=size, racks=tuple(tuple(racks.values()) for racks in sizes[size].values()))
+            for size in sorted(sizes)
+        )
+    )
+
+
+def _counted(state: State, spec: JobSpec, memory_gb_min: int) -> Iterator[tuple[int, str, str, int]]:
+    """(GPUs of a node, block, rack, how many such nodes): from the counts that are kept, or node by node where pools
+    are declared, which may be closed to the job."""
+    if state.policy.pools:
+        for node in _nodes(state, spec):
+            if node.gpu_memory_gb >= memory_gb_min and node.gpus:
+                yield len(node.gpus), node.block, node.rack, 1
+        return
+    for key in sorted(state.pools):
+        if key[0] == spec.gpu_type and key[1] and key[2] >= memory_gb_min:
+            for block, racks in state.pools[key].items():
+                for rack, count in racks.items():
+                    yield key[1], block, rack, count
 
 
 def count_node(state: State, node: Node, by: int) -> None:
@@ -53,32 +110,9 @@ def count_node(state: State, node: Node, by: int) -> None:
         state.pools.drop(key)
 
 
-def takes_whole_nodes(spec: JobSpec, node_gpus: int) -> bool:
-    """A job of a node's worth of GPUs or more never shares a node (R-32)."""
-    return spec.gpus >= node_gpus
-
-
 def demanded(spec: JobSpec) -> Topology:
     """The hint that may not be broken: none where it is only a wish."""
-    return spec.topology if spec.topology.strict else NO_HINT
-
-
-def ranks_per_node(spec: JobSpec, node_gpus: int, hint: Topology) -> int:
-    """How many ranks go on an empty node of this size, which holds one at least."""
-    apart = hint.spread is not None and spec.replicas > 1
-    return 1 if apart else node_gpus // spec.gpus_per_replica
-
-
-def nodes_wanted(spec: JobSpec, node_gpus: int, hint: Topology) -> int:
-    """How many empty nodes of this size the gang takes."""
-    return -(-spec.replicas // ranks_per_node(spec, node_gpus, hint))
-
-
-def charged_gpus(spec: JobSpec, node_gpus: int, hint: Topology) -> int:
-    """GPUs that are claimed and charged on nodes of this size: whole nodes from a node's worth up (R-32)."""
-    if not takes_whole_nodes(spec, node_gpus):
-        return spec.gpus
-    return nodes_wanted(spec, node_gpus, hint) * node_gpus
+    return spec.topology if spec.topology.strict else ANYWHERE
 
 
 def block_limit(hint: Topology) -> int | None:
@@ -88,27 +122,11 @@ def block_limit(hint: Topology) -> int | None:
     return 1 if hint.pack is Span.BLOCK else None
 
 
-def nodes_within(pool: PoolFacts, hint: Topology) -> int:
-    """The most nodes of a pool that one gang can use under a hint."""
-    if hint.pack is Span.NODE:
-        return min(1, pool.nodes)
-    apart = hint.spread in (Span.RACK, Span.BLOCK)
-    if hint.pack is Span.RACK:
-        return max(min(1, nodes) if apart else nodes for racks in pool.racks.values() for nodes in racks.values())
-    blocks = sorted((_usable(racks, hint.spread) for racks in pool.racks.values()), reverse=True)
-    return sum(blocks[: block_limit(hint)])
-
-
-def _usable(racks: dict[str, int], spread: Span | None) -> int:
-    """Nodes of a block that one gang may use: one in each rack, or one, where it is spread so."""
-    if spread is Span.BLOCK:
-        return 1
-    return len(racks) if spread is Span.RACK else sum(racks.values())
-
-
-def breaks_hint(state: State, hint: Topology, ranks: Iterable[tuple[int, int]]) -> bool:
+def breaks_hint(state: State, hint: Topology, ranks: Iterable[tuple[NodeIndex, int]]) -> bool:
     """Do ranks on these nodes break the hint? (R-33)"""
-    nodes = [state.nodes[index] for index, _ in ranks]  # type: ignore[index]
+    if hint == ANYWHERE:
+        return False
+    nodes = [state.nodes[index] for index, _ in ranks]
     places: dict[Span, list[tuple[object, ...]]] = {
         Span.NODE: [(node.block, node.rack, node.index) for node in nodes],
         Span.RACK: [(node.block, node.rack) for node in nodes],
@@ -120,3 +138,56 @@ def breaks_hint(state: State, hint: Topology, ranks: Iterable[tuple[int, int]]) 
     if limit is not None and len(set(places[Span.BLOCK])) > limit:
         return True
     return hint.spread is not None and len(set(places[hint.spread])) < len(nodes)
+
+
+def memories(state: State, spec: JobSpec) -> list[int]:
+    """GB that a GPU has, of each registered node that the job may use."""
+    return [node.gpu_memory_gb for node in _nodes(state, spec)]
+
+
+def _nodes(state: State, spec: JobSpec) -> Iterator[Node]:
+    pools = state.policy.pools
+    for node in state.nodes.rows.values():
+        if node.gpu_type == spec.gpu_type and node.state is not NodeState.REMOVED:
+            if pools and closed(pools, node, spec, spec.priority_class):
+                continue
+            yield node
+
+
+def replicas_min(spec: JobSpec) -> int:
+    """The smallest gang that will do."""
+    return spec.replicas if spec.elastic is None else spec.elastic.min_replicas
+
+
+def takes_whole_nodes(spec: JobSpec, node_gpus: int, replicas: int | None = None) -> bool:
+    """A job of a node's worth of GPUs or more never shares a node (R-32). `replicas`: so many instead of the spec's."""
+    return (spec.replicas if replicas is None else replicas) * spec.gpus_per_replica >= node_gpus
+
+
+def ranks_per_node(spec: JobSpec, node_gpus: int) -> int:
+    """How many ranks a node of this size holds that is the job's alone: one where the hint strictly spreads them; at
+    least one (whether it fits at all is another question)."""
+    if spec.topology.spread is not None and spec.topology.strict:
+        return 1
+    return max(1, node_gpus // spec.gpus_per_replica)
+
+
+def charged_gpus(spec: JobSpec, node_gpus: int, replicas: int | None = None) -> int:
+    """GPUs that are claimed and charged on nodes of this size: whole nodes from a node's worth up (R-32)."""
+    count = spec.replicas if replicas is None else replicas
+    if count * spec.gpus_per_replica < node_gpus:
+        return count * spec.gpus_per_replica
+    return -(-count // ranks_per_node(spec, node_gpus)) * node_gpus
+
+
+def least_charge(state: State, spec: JobSpec) -> int:
+    """GPUs that the smallest gang that will do is charged for, on the size of node that charges least for it."""
+    count, each = replicas_min(spec), spec.gpus_per_replica
+    if count == 1:
+        return each
+    sizes = {
+        size
+        for gpu_type, size, memory_gb in state.pools
+        if gpu_type == spec.gpu_type and size >= each and memory_gb >= spec.gpu_memory_gb_min
+    }
+    return min((charged_gpus(spec, size, count) for size in sizes), default=count * each)

@@ -11,7 +11,21 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from commands.entities import Attempt, Ended, Job, KeyUse, Meta, Node, Quota, Team, Usage
+from commands.entities import (
+    Attempt,
+    Ended,
+    FairUse,
+    Job,
+    KeyUse,
+    Meta,
+    Node,
+    Pledge,
+    Quota,
+    Reservation,
+    Team,
+    Usage,
+)
+from commands.following import derived
 from commands.policy import Policy
 from commands.shape import count_node
 from commands.state import State
@@ -29,10 +43,13 @@ ROWS: dict[str, type] = {
     "quotas": Quota,
     "teams": Team,
     "usage": Usage,
+    "fair_use": FairUse,
+    "pledges": Pledge,
+    "reservations": Reservation,
     "keys": KeyUse,
     "ended": Ended,
 }
-"""Tables that a snapshot holds; node_index, uuids and pools follow from nodes."""
+"""Tables that a snapshot holds; node_index, uuids and pools follow from nodes, dependents and follow_ups from jobs."""
 
 
 def dump(state: State) -> bytes:
@@ -55,6 +72,7 @@ def load(raw: bytes) -> State:
             state.uuids.rows[gpu.uuid] = node.index
         count_node(state, node, 1)
     state.accept()
+    state.dependents.rows, state.follow_ups.rows = derived(state)
     return state
 
 
@@ -94,10 +112,12 @@ def _key(name: str, row: Any) -> Any:
             return row.key
         case "nodes":
             return row.index
-        case "quotas" | "usage":
+        case "quotas" | "usage" | "fair_use":
             return (row.team, row.gpu_type)
-        case "keys":
+        case "keys" | "reservations":
             return row.key
+        case "pledges":
+            return row.job_id
         case _:
             return row.id
 

@@ -12,11 +12,15 @@ from commands.entities import (
     Attempt,
     AttemptKey,
     Ended,
+    FairUse,
     Job,
     KeyUse,
     Meta,
     Node,
+    Pledge,
     Quota,
+    Reservation,
+    ReservationKey,
     Team,
     Usage,
 )
@@ -91,8 +95,13 @@ class State:
         self.quotas: Table[tuple[TeamId, GpuType], Quota] = Table("quotas", self._undo)
         self.teams: Table[TeamId, Team] = Table("teams", self._undo)
         self.usage: Table[tuple[TeamId, GpuType], Usage] = Table("usage", self._undo)
+        self.fair_use: Table[tuple[TeamId, GpuType], FairUse] = Table("fair_use", self._undo)
+        self.pledges: Table[JobId, Pledge] = Table("pledges", self._undo)
+        self.reservations: Table[ReservationKey, Reservation] = Table("reservations", self._undo)
         self.keys: Table[str, KeyUse] = Table("keys", self._undo)
         self.ended: Table[JobId, Ended] = Table("ended", self._undo)
+        self.dependents: Table[JobId, tuple[JobId, ...]] = Table("dependents", self._undo)
+        self.follow_ups: Table[JobId, bool] = Table("follow_ups", self._undo)
         self.meta_table.rows[""] = Meta()
         self.policies.rows[""] = DEFAULT
 
@@ -129,11 +138,13 @@ class State:
         return attempt, rank
 
     def touched(self) -> list[Change]:
-        """What the decision on trial has changed so far: first old row and present row of each key."""
+        """What the decision on trial has changed so far: first old row and present row of each key; not what came and
+        went within it."""
         first: dict[tuple[str, Any], tuple[Table[Any, Any], Any]] = {}
         for table, key, old in self._undo:
             first.setdefault((table.name, key), (table, old))
-        return [Change(name, key, old, table.rows.get(key)) for (name, key), (table, old) in first.items()]
+        changes = [Change(name, key, old, table.rows.get(key)) for (name, key), (table, old) in first.items()]
+        return [change for change in changes if change.old is not None or change.new is not None]
 
     def accept(self) -> list[Change]:
         """The commit is in the log: its changes stay. Returns them, for the derived indices."""

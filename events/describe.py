@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from events import catalogue, checkpoint, gang, job, leadership, node, policy, quota, task
+from events import catalogue, checkpoint, gang, job, leadership, node, policy, preemption, quota, reservation, task
 from events.envelope import RECORD_BYTES_MAX
 
-SUBJECTS = (job, gang, task, checkpoint, node, quota, policy, leadership)
+SUBJECTS = (job, gang, task, checkpoint, reservation, preemption, node, quota, policy, leadership)
 
 INTRODUCTION = f"""# Events
 

@@ -15,6 +15,17 @@ class ReleasedBy(StrEnum):
     REMOVED = "removed"
 
 
+class ResizeReason(StrEnum):
+    """Why an elastic gang changed its size (R-44)."""
+
+    GREW = "grew"
+    """Onto GPUs that no queued job could use."""
+    GAVE_BACK = "gave_back"
+    """To make room for a queued job, before anybody is preempted for it."""
+    LOST = "lost"
+    """Replicas were lost, and enough of them are left."""
+
+
 @event("gang.allocated")
 class GangAllocated:
     """All ranks of an attempt were granted at once (I-3). `ranks[r]` = (node index, mask of the claimed GPUs).
@@ -49,6 +60,24 @@ class GangEnding:
     attempt: int
     reason: EndReason
     grace_s: int
+
+
+@event("gang.resized")
+class GangResized:
+    """An elastic attempt goes on with another number of ranks.
+
+    `grown`: (node index, mask) of new ranks, numbered on from the last there was; `stopped`: ranks that it goes on
+    without: their live leases get StopTask, and stay claimed until each is confirmed gone (P-15). `grace_s`: between
+    SIGTERM and SIGKILL. `on_behalf_of`: the job that room is made for.
+    """
+
+    job_id: JobId
+    attempt: int
+    because: ResizeReason
+    grown: tuple[tuple[NodeIndex, GpuMask], ...] = ()
+    stopped: tuple[int, ...] = ()
+    grace_s: int = 0
+    on_behalf_of: JobId | None = None
 
 
 @event("gang.released")

@@ -29,6 +29,17 @@ GpuMask = NewType("GpuMask", int)
 """Bit i set = the GPU in slot i of the node."""
 
 
+def element_id(array: JobId, index: int) -> JobId:
+    """The job that element `index` of an array becomes when it is granted."""
+    return JobId(f"{array}_{index}")
+
+
+def array_named(job: str) -> JobId | None:
+    """The array of which a job with such an id would be an element; None where it has no such form."""
+    array, _, index = job.rpartition("_")
+    return JobId(array) if "_" in array and index.isdecimal() else None
+
+
 def lease_id(job: JobId, attempt: int, rank: int) -> LeaseId:
     """The lease of one rank of one attempt; unique for ever, since attempts of a job are numbered."""
     return LeaseId(f"{job}.{attempt}.{rank}")

@@ -170,6 +170,10 @@ class EndReason(StrEnum):
     NO_PROGRESS = "no_progress"
     IMPOSSIBLE = "impossible"
     POISON = "poison"
+    DEPENDENCY = "dependency"
+    """A job that it was to follow did not end as it asked (R-7)."""
+    ELEMENT_FAILED = "element_failed"
+    """An array of which not every element succeeded."""
 
 
 @event("job.submitted")
@@ -197,13 +201,33 @@ class JobRejected:
 @event("job.queued")
 class JobQueued:
     """The job waits for attempt number `attempt`; `front`: before its class (hit by a fault or a drain, R-21).
-    It is not tried before `not_before_at` (backoff)."""
+    It is not tried before `not_before_at` (backoff), nor while jobs of `waits_on` have not ended (R-7)."""
 
     job_id: JobId
     attempt: int
     reason: QueueReason
     front: bool = False
     not_before_at: Instant | None = None
+    waits_on: tuple[JobId, ...] = ()
+
+
+@event("job.dependency_ended")
+class JobDependencyEnded:
+    """A job that this one waited for, `on`, has ended as it asked. With the last one it is eligible: its waiting time
+    begins (R-7, R-21). Where one ends otherwise the job is cancelled: JobFinished."""
+
+    job_id: JobId
+    on: JobId
+
+
+@event("job.element_made")
+class JobElementMade:
+    """Element `index` of the array `array` is granted now, and from here on a job of its own: `job_id`. It has the
+    array's spec, class and labels, and its place in the queue (R-7). Its GangAllocated follows in the same commit."""
+
+    job_id: JobId
+    array: JobId
+    index: int
 
 
 @event("job.held")

@@ -5,7 +5,7 @@ A check for tests, the simulation and `verify`; nothing at run time depends on i
 
 from typing import Any
 
-from commands.entities import NodeState, RankPhase
+from commands.entities import Elements, Job, NodeState, RankPhase
 from commands.state import State
 from projections.fold.moment import slots_of
 from projections.rows import AttemptRow, ClusterRow, JobRow, LeaseRow, NodeRow, QuotaRow
@@ -35,7 +35,7 @@ def facts_of_state(state: State) -> Facts:
         facts["job", key] = {
             "state": job.state.value,
             # Of a job that waits the core still names the attempt before, the rows the one it waits for.
-            "attempt": job.attempt if job.state in HAS_ATTEMPT else None,
+            "attempt": job.attempt if job.state in HAS_ATTEMPT and job.elements is None else None,
             "held": job.held,
             "front": job.front,
             "class": job.priority_class.value,
@@ -46,6 +46,9 @@ def facts_of_state(state: State) -> Facts:
             "cancel_requested": job.cancel_requested,
             "counts": (job.faults, job.retried, job.preemptions),
             "checkpoint": job.checkpoint and (job.checkpoint.sequence, job.checkpoint.uri),
+            "waits_on": list(job.waits_on),
+            "element": job.element_of and (job.element_of, job.element),
+            "elements": _elements(job),
         }
     for (job_id, number), attempt in state.attempts.rows.items():
         facts["attempt", job_id, number] = {
@@ -70,6 +73,11 @@ def facts_of_state(state: State) -> Facts:
             facts["use", team, gpu_type] = usage.charged
     facts.update({("ended", key): ended.state.value for key, ended in state.ended.rows.items()})
     return facts
+
+
+def _elements(job: Job) -> tuple[int, int, int, int]:
+    elements = job.elements or Elements()
+    return (elements.made, elements.open, elements.cancelled, elements.succeeded)
 
 
 def facts_of_rows(rows: Rows) -> Facts:
@@ -111,7 +119,7 @@ def facts_of_rows(rows: Rows) -> Facts:
 def _job(job: JobRow) -> dict[str, Any]:
     return {
         "state": job.state,
-        "attempt": job.attempt if job.state in HAS_ATTEMPT else None,
+        "attempt": job.attempt if job.state in HAS_ATTEMPT and not job.spec.get("array") else None,
         "held": job.held,
         "front": job.front,
         "class": job.priority_class,
@@ -122,4 +130,7 @@ def _job(job: JobRow) -> dict[str, Any]:
         "cancel_requested": job.cancel_requested_at is not None,
         "counts": (job.faults, job.retried, job.preemptions),
         "checkpoint": None if job.checkpoint_sequence is None else (job.checkpoint_sequence, job.checkpoint_uri),
+        "waits_on": job.waits_on,
+        "element": job.element_of and (job.element_of, job.element),
+        "elements": (job.elements_made, job.elements_open, job.elements_cancelled, job.elements_succeeded),
     }

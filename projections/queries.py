@@ -71,6 +71,7 @@ class JobFilter:
     labels: dict[str, str] = field(default_factory=dict)
     name: str | None = None
     held: bool | None = None
+    element_of: str | None = None
 
 
 async def job(db: Db, cluster: str, job_id: str) -> JobRow | None:
@@ -83,7 +84,7 @@ async def job(db: Db, cluster: str, job_id: str) -> JobRow | None:
 async def jobs(db: Db, cluster: str, wanted: JobFilter, *, cursor: str | None = None, limit: int = 100) -> Page[JobRow]:
     """Jobs, the newest submitted first; a cursor stays good whatever happens to the jobs. Raises BadCursor."""
     where = Where(cluster)
-    for column in ("team", "principal", "name", "held"):
+    for column in ("team", "principal", "name", "held", "element_of"):
         if (value := getattr(wanted, column)) is not None:
             where.add(f"{column} = {{}}", value)
     if wanted.states:
@@ -91,10 +92,10 @@ async def jobs(db: Db, cluster: str, wanted: JobFilter, *, cursor: str | None = 
     if wanted.labels:
         where.add("labels @> {}", wanted.labels)
     if cursor is not None:
-        where.add("submit_seq < {}", decode_cursor(cursor))
+        where.add("made_seq < {}", decode_cursor(cursor))
     size = cut(limit)
-    found = await _all(db, JobRow, where, f"submit_seq DESC LIMIT {size + 1}")
-    return page(found, size, "submit_seq")
+    found = await _all(db, JobRow, where, f"made_seq DESC LIMIT {size + 1}")
+    return page(found, size, "made_seq")
 
 
 async def attempts(db: Db, cluster: str, job_id: str) -> list[AttemptRow]:
@@ -135,9 +136,10 @@ async def checkpoints(db: Db, cluster: str, job_id: str) -> list[CheckpointRow]:
     return await _all(db, CheckpointRow, where, "seq")
 
 
-# The queue: class rank, then front, then submit_seq. Held jobs are QUEUED, but nobody waits behind them.
+# The queue: class rank, then front, then submit_seq. Held jobs and those that wait for another are QUEUED, but nobody
+# waits behind them. An array is one.
 
-_IN_QUEUE = "state = 'QUEUED' AND NOT held"
+_IN_QUEUE = "state = 'QUEUED' AND NOT held AND cardinality(waits_on) = 0"
 _ORDER = "class_rank, front_rank, submit_seq"
 
 

@@ -126,6 +126,14 @@ class JobRow(Row):
     rejected_field: str | None = None
     rejected_value: str | None = None
     rejected_limit: str | None = None
+    made_seq: int
+    waits_on: list[str] = field(default_factory=list)
+    element_of: str | None = None
+    element: int | None = None
+    elements_made: int = 0
+    elements_open: int = 0
+    elements_cancelled: int = 0
+    elements_succeeded: int = 0
     changed_at: int
     changed_seq: int
 

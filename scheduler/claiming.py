@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from commands.state import State
 from events.envelope import Event
-from events.gang import GangAllocated, LeaseReleased
+from events.gang import GangAllocated, GangResized, LeaseReleased
 from events.ids import LeaseId, lease_id
 from events.task import TaskEnded
 from scheduler.ports import Claim
@@ -17,7 +17,16 @@ def claims_of(state: State, events: Iterable[Event]) -> list[Claim]:
         if isinstance(event, GangAllocated):
             for rank, (index, mask) in enumerate(event.ranks):
                 claims += _of_mask(state, index, mask, lease_id(event.job_id, event.attempt, rank))
+        elif isinstance(event, GangResized) and event.grown:
+            claims += _of_growth(state, event)
     return claims
+
+
+def _of_growth(state: State, event: GangResized) -> Iterable[Claim]:
+    """New ranks are the last ones of the attempt, in which they are already."""
+    first = len(state.attempts[event.job_id, event.attempt].ranks) - len(event.grown)
+    for rank, (index, mask) in enumerate(event.grown, first):
+        yield from _of_mask(state, index, mask, lease_id(event.job_id, event.attempt, rank))
 
 
 def releases_of(events: Iterable[Event]) -> list[LeaseId]:

@@ -7,13 +7,13 @@ an effect can be repeated at any time: the agent runs a task at most once per le
 from collections.abc import Iterable
 from zlib import crc32
 
-from commands.decide.attempts import limit_grace_s
-from commands.entities import Attempt, Node, RankPhase
+from commands.decide.attempts import limit_grace_s, stop_grace_s
+from commands.entities import Attempt, Job, Node, RankPhase
 from commands.state import State
 from events.envelope import Event
-from events.gang import GangAllocated, GangEnding
+from events.gang import GangAllocated, GangEnding, GangResized
 from events.ids import Instant, JobId, NodeId, lease_id
-from events.job import JobExtended, Overlap
+from events.job import EndReason, JobExtended, Overlap
 from scheduler.link import ExtendTask, StartTask, StopTask
 
 MASTER_PORT_FIRST, MASTER_PORTS = 20_000, 10_000
@@ -25,7 +25,7 @@ def of_events(state: State, events: Iterable[Event], heard: dict[int, int]) -> l
     messages: list[tuple[NodeId, Message]] = []
     for event in events:
         match event:
-            case GangAllocated() | GangEnding():
+            case GangAllocated() | GangEnding() | GangResized():
                 messages += of_attempt(state, event.job_id, event.attempt, heard)
             case JobExtended():
                 messages += _extended(state, event.job_id)
@@ -52,16 +52,28 @@ def of_lease(state: State, attempt: Attempt, rank: int, last_heartbeat: int, now
     if not attempt.live(rank):
         return None
     if attempt.ending is not None:
-        return StopTask(
-            epoch=state.meta.epoch,
-            grant=attempt.grant,
-            lease_id=lease_id(attempt.job_id, attempt.number, rank),
-            grace_s=attempt.grace_s,
-            reason=attempt.ending,
-        )
+        return _stop(state, attempt, rank, attempt.grace_s, attempt.ending)
+    if rank in attempt.stopping:
+        return _stop(state, attempt, rank, stop_grace_s(state.policy, state.jobs[attempt.job_id]), EndReason.PREEMPTED)
     if attempt.phases[rank] != RankPhase.GRANTED:
         return None
     return _start(state, attempt, rank, last_heartbeat, now)
+
+
+def _stop(state: State, attempt: Attempt, rank: int, grace_s: int, reason: EndReason) -> StopTask:
+    return StopTask(
+        epoch=state.meta.epoch,
+        grant=_grant(attempt, rank),
+        lease_id=lease_id(attempt.job_id, attempt.number, rank),
+        grace_s=grace_s,
+        reason=reason,
+    )
+
+
+def _grant(attempt: Attempt, rank: int) -> tuple[int, int]:
+    """Of the commit that granted the rank: that of the attempt, or of the growth that it came with (P-17)."""
+    growth = attempt.growth_of(rank)
+    return attempt.grant if growth is None else growth.grant
 
 
 def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int, now: Instant) -> StartTask:
@@ -71,13 +83,13 @@ def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int, now: 
     node = state.nodes[index]
     return StartTask(
         epoch=state.meta.epoch,
-        grant=attempt.grant,
+        grant=_grant(attempt, rank),
         last_heartbeat=last_heartbeat,
         lease_id=lease_id(attempt.job_id, attempt.number, rank),
         job_id=attempt.job_id,
         attempt=attempt.number,
         rank=rank,
-        replicas=spec.replicas,
+        replicas=attempt.size_with(rank),
         gpus_per_replica=spec.gpus_per_replica,
         command=spec.command,
         gpu_uuids=visible_uuids(node, mask),
@@ -86,13 +98,28 @@ def _start(state: State, attempt: Attempt, rank: int, last_heartbeat: int, now: 
         limit_s=_left_s(attempt, now),
         grace_s=limit_grace_s(state.policy, job, attempt),
         image=spec.image,
-        env=spec.env,
+        env={**spec.env, **_array_env(state, job)},
         secrets=spec.secrets,
         workdir=spec.workdir,
         checkpoint_uri=spec.checkpoint.uri,
         resume_uri=job.checkpoint.uri if job.checkpoint is not None else None,
         overlap_never=spec.overlap is Overlap.NEVER,
     )
+
+
+def _array_env(state: State, job: Job) -> dict[str, str]:
+    """What an element of an array is told of its place in it (R-7)."""
+    array = state.jobs.get(job.element_of) if job.element_of is not None else None
+    if array is None or array.spec.array is None:
+        return {}
+    first, last = array.spec.array.first, array.spec.array.last
+    return {
+        "SIGNALBOX_ARRAY_JOB": array.id,
+        "SIGNALBOX_ARRAY_INDEX": str(job.element),
+        "SIGNALBOX_ARRAY_FIRST": str(first),
+        "SIGNALBOX_ARRAY_LAST": str(last),
+        "SIGNALBOX_ARRAY_COUNT": str(last - first + 1),
+    }
 
 
 def visible_uuids(node: Node, mask: int) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ class Leader:
         tick = self._watch.tick(self._timers.due(self._writer.now()))
         for node in self._watch.lost_but_alive():
             self._world.gateway.drop(node)
-        if tick == Tick():
+        if tick == Tick() and not self.state.follow_ups:
             return
         made_by = Input(kind="tick", id=f"tick-{self.state.meta.epoch}-{self._writer.head.n + 1}", body=tick)
         try:
@@ -246,37 +246,40 @@ class Leader:
             self.progress_at = self._world.monotonic()
             with self._world.measures.cycle_s.time():
                 plan = self.planner.plan(self._writer.now())
-            if plan.placements or plan.poisoned:
-                await self._apply(plan)
+            if not plan.empty():
+                await self._apply(plan, None)
             if self._intake.waiting():
                 return
 
-    async def _apply(self, plan: Plan) -> None:
+    async def _apply(self, plan: Plan, body: object) -> None:
+        """Commit a plan. `body`: None for a whole one, which can be planned again from the state; else what part."""
         self._cycles += 1
-        made_by = Input(kind="cycle", id=f"cycle-{self.state.meta.epoch}-{self._cycles}")
+        made_by = Input(kind="cycle", id=f"cycle-{self.state.meta.epoch}-{self._cycles}", body=body)
 
         def decide(draft: Draft) -> None:
-            for placement, why in apply(draft, plan):
-                _log.warning("placement.stale", job=placement.job_id, why=why)
+            for job_id, why in apply(draft, plan):
+                _log.warning("plan.stale", job=job_id, why=why)
 
         try:
             await self.make(made_by, SCHEDULER, decide, cycle=self._cycles, planned_at_n=plan.n)
         except ClaimsTaken as taken:
             await self._on_conflict(taken)
         except Poison as poison:  # too large is one as well: less at once may do
-            await self._isolate(plan, poison)
+            await self._apply_parts(plan, str(poison))
 
-    async def _isolate(self, plan: Plan, poison: Poison) -> None:
-        """One placement makes a state that must not be: the others go on, its job is held (C-46)."""
-        if len(plan.placements) > 1:
-            for half in _halves(plan):
-                await self._apply(half)
+    async def _apply_parts(self, plan: Plan, why: str) -> None:
+        """Half of the jobs, then the other half; down to the one that makes a state that must not be, or a record over
+        the limit: the others go on, it is held (C-46)."""
+        jobs = plan.jobs()
+        if len(jobs) > 1:
+            middle = len(jobs) // 2
+            for part in (jobs[:middle], jobs[middle:]):
+                await self._apply(plan.only(set(part)), {"part": part})
             return
-        _log.error("placement.poisonous", why=str(poison))
-        if not plan.placements:
+        _log.error("plan.poisonous", jobs=jobs, why=why)
+        if not jobs or plan.poisoned:
             return
-        held = tuple((placement.job_id, str(poison)) for placement in plan.placements)
-        await self._apply(Plan(n=plan.n, poisoned=held))
+        await self._apply(Plan(n=plan.n, poisoned=((jobs[0], why),)), {"held": jobs[0], "why": why})
 
     async def _on_conflict(self, taken: ClaimsTaken) -> None:
         """A claim that the log does not know: on record; seen twice, the GPU is quarantined (P-8)."""
@@ -345,11 +348,3 @@ class Leader:
 
 PLANNED_ON = {"jobs", "attempts", "nodes", "quotas", "policies"}
 """Tables whose changes may let something start."""
-
-
-def _halves(plan: Plan) -> tuple[Plan, Plan]:
-    middle = len(plan.placements) // 2
-    return (
-        Plan(n=plan.n, placements=plan.placements[:middle], poisoned=plan.poisoned),
-        Plan(n=plan.n, placements=plan.placements[middle:]),
-    )

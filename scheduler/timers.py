@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from commands.decide.attempts import limit_grace_s
-from commands.entities import Attempt, AttemptKey
+from commands.entities import Attempt, AttemptKey, RankPhase
 from commands.state import Change, State
 from events.ids import Instant
 
@@ -64,10 +64,15 @@ class Timers:
         times: list[Instant] = []
         if attempt.running_at is None:
             times.append(Instant(attempt.granted_at + policy.start_timeout_s * 1000))
+        for growth in attempt.growths:
+            if RankPhase.GRANTED in attempt.phases[growth.first :]:
+                times.append(Instant(growth.at + policy.start_timeout_s * 1000))
         if attempt.limit_at is not None:
             times.append(Instant(attempt.limit_at - limit_grace_s(policy, job, attempt) * 1000))
         return times
 
 
 def _times_changed(old: Attempt | None, new: Attempt) -> bool:
-    return old is None or (old.limit_at, old.running_at) != (new.limit_at, new.running_at)
+    if old is None:
+        return True
+    return (old.limit_at, old.running_at, old.growths) != (new.limit_at, new.running_at, new.growths)

@@ -91,7 +91,8 @@ class Watch:
             if missing:
                 absent[lease] = heard.absent.get(lease, heard.at)
             sent[lease] = heard.sent.get(lease, heard.at)
-            if (missing or attempt.ending is not None) and heard.at - sent[lease] >= RESEND_S:
+            stops = attempt.ending is not None or rank in attempt.stopping
+            if (missing or stops) and heard.at - sent[lease] >= RESEND_S:
                 message = effects.of_lease(self._state, attempt, rank, self.last_heartbeat[node.index], self._now())
                 if message is not None:
                     messages.append(message)

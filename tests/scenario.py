@@ -208,9 +208,12 @@ class Scenario:
         self.decide(self._input("reports", batch), decide)
 
     def plan(self) -> None:
-        """One cycle. What the planner proposes on the newest state is never objected to."""
-        before = snapshot.digest(self.state)
-        plan = self.planner.plan(Instant(self.at + 1000))
+        """One cycle. What the planner proposes on the newest state is never objected to; one that starts afresh would
+        propose the same, and so would this one if it was asked again."""
+        before, now = snapshot.digest(self.state), Instant(self.at + 1000)
+        plan = self.planner.plan(now)
+        assert Planner(self.state).plan(now) == plan, "C-70: a fresh planner plans otherwise"
+        assert self.planner.plan(now) == plan, "C-70: it plans otherwise when it is asked again"
         assert snapshot.digest(self.state) == before, "P-23: planning changed the state"
         assert not plan.poisoned, plan.poisoned
 
@@ -291,6 +294,8 @@ class Scenario:
         assert snapshot.dump(loaded) == dumped, "P-10: a snapshot does not give the state back"
         assert loaded.uuids.rows == self.state.uuids.rows
         assert loaded.node_index.rows == self.state.node_index.rows
+        assert loaded.dependents.rows == self.state.dependents.rows
+        assert loaded.follow_ups.rows == self.state.follow_ups.rows
         check_indices(self.planner, self.state, Instant(self.at))
 
     def _input(self, kind: str, body: Any) -> Input:
@@ -325,21 +330,15 @@ def check_indices(planner: Planner, state: State, now: Instant) -> None:
     """The planner's indices are those that the state alone would give."""
     fresh = Planner(state)
     for one in (planner, fresh):
-        one.queue.wake(state, now)
-    assert planner.queue.shapes == fresh.queue.shapes
+        one.queue.begin(now)
+    assert _entries(planner) == _entries(fresh)
     assert planner.capacity.free == fresh.capacity.free
-    assert _filled(planner) == _filled(fresh)
+    assert planner.capacity.picture() == fresh.capacity.picture()
 
 
-def _filled(planner: Planner) -> dict[Any, Any]:
-    """Buckets of every pool and block that have a node in them."""
-    pools = planner.capacity.pools
-    return {
-        (key, block): (buckets, pools[key].free_gpus)
-        for key in pools
-        for block, buckets in pools[key].blocks.items()
-        if any(buckets)
-    }
+def _entries(planner: Planner) -> dict[Any, Any]:
+    """The lines of the queue, as they are walked."""
+    return {shape: line.entries for shape, line in planner.queue.lines.items()}
 
 
 def _fits(event: Event, expected: Event | type) -> bool:

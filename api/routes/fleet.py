@@ -1,10 +1,11 @@
 """Quotas, queue, cluster and policy."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
@@ -12,8 +13,8 @@ from api.body import documented, read_object
 from api.problems import FieldError, Problem
 from api.reply import reply
 from api.routes.jobs import Cursor, Limit
-from api.schemas import NAME_PATTERN, PolicyIn, QuotaIn
-from api.services import Admin, Fresh, Key, Parts, Person, Services
+from api.schemas import NAME_PATTERN, PolicyIn, QuotaIn, QuotaLineIn
+from api.services import BIG, Admin, Fresh, Key, Parts, Person, Services
 from api.texts import form_fault, prose_fault
 from api.validation import field_error, field_name, invalid, read_model
 from commands.messages import QuotaLine, SetPolicy, SetQuota
@@ -38,6 +39,7 @@ async def set_quota(request: Request, parts: Parts, caller: Admin, key: Key, tea
     wire = read_model(QuotaIn, await read_object(request))
     lines = wire.__pydantic_extra__
     faults = [fault for name in lines if (fault := form_fault(field_name(name), name, NAME_PATTERN))]
+    faults += [fault for name, line in sorted(lines.items()) for fault in _quota_faults(name, line)]
     faults += [fault] if (fault := prose_fault("reason", wire.reason)) else []
     if not lines and wire.classes is None:
         faults.append(FieldError("", None, "at least one GPU type", "names no GPU type and no classes"))
@@ -47,10 +49,7 @@ async def set_quota(request: Request, parts: Parts, caller: Admin, key: Key, tea
         raise invalid(faults)
     command = SetQuota(
         team=TeamId(team),
-        lines=tuple(
-            QuotaLine(gpu_type=GpuType(name), guaranteed=line.guaranteed, borrow_limit=line.borrow_limit)
-            for name, line in sorted(lines.items())
-        ),
+        lines=tuple(_quota_line(name, line) for name, line in sorted(lines.items())),
         classes=tuple(wire.classes) if wire.classes is not None else None,
         reason=wire.reason,
     )
@@ -74,6 +73,25 @@ async def _over_nothing(parts: Services, problem: Problem) -> Problem:
     return Problem(problem.code, told, errors=[replace(fault, message=words, limit=limit)], **problem.more)
 
 
+def _quota_faults(name: str, line: QuotaLineIn) -> Iterator[FieldError]:
+    """Each figure has to be given once: as a number of GPUs, or in percent."""
+    for figure in ("guaranteed", "borrow_limit"):
+        given = [getattr(line, figure), getattr(line, f"{figure}_percent")]
+        if given.count(None) != 1:
+            message = "is required, in GPUs or in percent" if given.count(None) else "is given twice"
+            yield FieldError(f"{field_name(name)}.{figure}", None, "GPUs or percent", message)
+
+
+def _quota_line(name: str, line: QuotaLineIn) -> QuotaLine:
+    return QuotaLine(
+        gpu_type=GpuType(name),
+        guaranteed=line.guaranteed or 0,
+        borrow_limit=line.borrow_limit or 0,
+        guaranteed_percent=line.guaranteed_percent,
+        borrow_limit_percent=line.borrow_limit_percent,
+    )
+
+
 @router.get("/v1/queue", dependencies=[Fresh])
 async def queue(parts: Parts, caller: Person, cursor: Cursor = None, limit: Limit = 100) -> Response:
     """The jobs that wait, in the queue's order; held ones are not in it."""
@@ -87,9 +105,13 @@ async def cluster(parts: Parts, caller: Person) -> Response:
 
 
 @router.get("/v1/policy", dependencies=[Fresh])
-async def policy(parts: Parts, caller: Person) -> Response:
-    """The policy in force; version 0 is the built-in default."""
-    return reply(await parts.reads.policy())
+async def policy(parts: Parts, caller: Person, version: Annotated[int | None, Query(ge=0, le=BIG)] = None) -> Response:
+    """The policy in force, or a version of it; who put it in force, when and why; and what each version changed.
+    Version 0 is the built-in default."""
+    found = await parts.reads.policy(version)
+    if found is None:
+        raise Problem("not_found", f"there is no version {version} of the policy")
+    return reply(found)
 
 
 @router.put("/v1/policy", status_code=202, openapi_extra=documented(PolicyIn))

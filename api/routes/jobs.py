@@ -73,6 +73,9 @@ async def jobs(
     label: Annotated[list[str] | None, Query(max_length=16, description="key=value")] = None,
     name: Annotated[str | None, Query(pattern=r"^[^\x00-\x1f]{1,128}$")] = None,
     held: bool | None = None,
+    array: Annotated[
+        str | None, Query(pattern=JOB_ID_PATTERN, description="elements of this array that were granted")
+    ] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
@@ -84,6 +87,7 @@ async def jobs(
         labels=_labels(label or []),
         name=name,
         held=held,
+        element_of=array,
     )
     return reply(await parts.reads.jobs(wanted, cursor, limit))
 

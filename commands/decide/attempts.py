@@ -43,6 +43,10 @@ NOT_ITS_END = {EndReason.CANCELLED, EndReason.TIMED_OUT, EndReason.NONZERO_EXIT,
 """Ends that hold even where all ranks ended well; with any other such an attempt succeeded after all (P-22)."""
 
 
+WELL = {RankPhase.ENDED_OK, RankPhase.GIVEN_BACK}
+"""Ranks that are gone without harm."""
+
+
 class Draft:
     """The facts of one decision, each folded as it is found, so that the next is decided on what it left."""
 
@@ -62,7 +66,7 @@ def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
         return
     job = draft.state.jobs[attempt.job_id]
     policy = draft.state.policy
-    grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else _grace_s(policy, job)
+    grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else stop_grace_s(policy, job)
     draft.add(GangEnding(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
     if job.cancel_requested or reason not in FAULTS:
         return
@@ -84,7 +88,7 @@ def settle(draft: Draft, key: AttemptKey) -> None:
 
 
 def _settle_job(draft: Draft, job: Job, attempt: Attempt) -> None:
-    all_well = all(phase == RankPhase.ENDED_OK for phase in attempt.phases)
+    all_well = RankPhase.ENDED_OK in attempt.phases and all(phase in WELL for phase in attempt.phases)
     if all_well and attempt.ending not in NOT_ITS_END and not job.cancel_requested:
         _stop_others(draft, job, attempt)
         draft.add(JobFinished(job_id=job.id, state=JobState.SUCCEEDED, reason=EndReason.COMPLETED, exit_code=0))
@@ -160,7 +164,7 @@ def _alone_at(state: State, job: Job, attempt: Attempt) -> Instant | None:
     if job.spec.overlap is not Overlap.NEVER or not any(map(attempt.live, range(len(attempt.ranks)))):
         return None
     policy = state.policy
-    alone_s = policy.isolation_s + _grace_s(policy, job) + policy.isolation_margin_s
+    alone_s = policy.isolation_s + stop_grace_s(policy, job) + policy.isolation_margin_s
     return Instant(state.meta.at + alone_s * 1000)
 
 
@@ -172,13 +176,13 @@ def _backoff_until(state: State, tries: int) -> Instant | None:
     return Instant(state.meta.at + wait_s * 1000)
 
 
-def _grace_s(policy: Policy, job: Job) -> int:
+def stop_grace_s(policy: Policy, job: Job) -> int:
     return min(job.spec.checkpoint.grace_s, policy.grace_s_max)
 
 
 def limit_grace_s(policy: Policy, job: Job, attempt: Attempt) -> int:
     """The grace before the run-time limit: at most half of the run, or a short job would be stopped as it begins."""
-    grace_s = _grace_s(policy, job)
+    grace_s = stop_grace_s(policy, job)
     if attempt.limit_at is None:
         return grace_s
     return min(grace_s, (attempt.limit_at - attempt.granted_at) // 2000)

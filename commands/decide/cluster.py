@@ -1,26 +1,30 @@
 """Commands about the cluster: quotas, policy, and an operator's word on silence."""
 
+from dataclasses import replace
+
 from pydantic import ValidationError
 
 from commands.decide.attempts import Draft
 from commands.entities import MassSilenceState, NodeState
 from commands.messages import QuotaLine, SetPolicy, SetQuota
 from commands.policy import Policy
+from commands.pools import pool_of
 from commands.refusal import Refusal, RefusalCode
-from commands.shape import pool_facts
 from commands.state import State
-from events.ids import TeamId
+from events.ids import GpuType, TeamId
 from events.node import SilenceEased
 from events.policy import PolicyChanged
 from events.quota import QuotaChanged, TeamClassesChanged
 
 
 def set_quota(draft: Draft, command: SetQuota) -> Refusal | None:
-    """All lines or none. The guarantees of all teams may not exceed the registered GPUs (R-12)."""
-    for line in command.lines:
+    """All lines or none. The guarantees of all teams may not exceed the registered GPUs outside pools, unless the line
+    lowers one. Nothing that runs is stopped for it: what is then above the guarantee is borrowed (R-12, C-15)."""
+    lines = [_resolved(draft.state, line) for line in command.lines]
+    for line in lines:
         if (refusal := _over_inventory(draft.state, command.team, line)) is not None:
             return refusal
-    for line in command.lines:
+    for line in lines:
         now = draft.state.quotas.get((command.team, line.gpu_type))
         if now is None or (now.guaranteed, now.borrow_limit) != (line.guaranteed, line.borrow_limit):
             draft.add(
@@ -30,6 +34,8 @@ def set_quota(draft: Draft, command: SetQuota) -> Refusal | None:
                     guaranteed=line.guaranteed,
                     borrow_limit=line.borrow_limit,
                     reason=command.reason,
+                    guaranteed_percent=line.guaranteed_percent,
+                    borrow_limit_percent=line.borrow_limit_percent,
                 )
             )
     team = draft.state.teams.get(command.team)
@@ -39,8 +45,19 @@ def set_quota(draft: Draft, command: SetQuota) -> Refusal | None:
     return None
 
 
+def _resolved(state: State, line: QuotaLine) -> QuotaLine:
+    """The line in GPUs; a fraction of one is nobody's."""
+    registered = registered_gpus(state, line.gpu_type)
+    guaranteed, borrow = line.guaranteed_percent, line.borrow_limit_percent
+    return replace(
+        line,
+        guaranteed=line.guaranteed if guaranteed is None else registered * guaranteed // 100,
+        borrow_limit=line.borrow_limit if borrow is None else registered * borrow // 100,
+    )
+
+
 def _over_inventory(state: State, team: TeamId, line: QuotaLine) -> Refusal | None:
-    registered = sum(pool.gpus for pool in pool_facts(state, line.gpu_type, 0))
+    registered = registered_gpus(state, line.gpu_type)
     others = sum(
         quota.guaranteed
         for quota in state.quotas.rows.values()
@@ -50,8 +67,20 @@ def _over_inventory(state: State, team: TeamId, line: QuotaLine) -> Refusal | No
     lowered = now is not None and line.guaranteed <= now.guaranteed
     if others + line.guaranteed <= registered or lowered:
         return None
-    limit = f"{max(0, registered - others)} of {registered} registered GPUs are not guaranteed to other teams"
+    limit = (
+        f"{max(0, registered - others)} of {registered} registered GPUs outside pools are not guaranteed to other teams"
+    )
     return Refusal(RefusalCode.OVER_INVENTORY, f"{line.gpu_type}.guaranteed", str(line.guaranteed), limit)
+
+
+def registered_gpus(state: State, gpu_type: GpuType) -> int:
+    """GPUs of a type that can be guaranteed: on registered nodes, whatever their state, that are in no pool."""
+    pools = state.policy.pools
+    return sum(
+        len(node.gpus)
+        for node in state.nodes.rows.values()
+        if node.gpu_type == gpu_type and node.state is not NodeState.REMOVED and pool_of(pools, node) is None
+    )
 
 
 def set_policy(draft: Draft, command: SetPolicy) -> Refusal | None:

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from commands.decide.attempts import Draft
 from commands.decide.cluster import ease_silence, set_policy, set_quota
+from commands.decide.following import follow
 from commands.decide.jobs import cancel, change, extend, hold, release, requeue, submit
 from commands.decide.nodes import drain, remove, undrain, wipe
 from commands.messages import (
@@ -37,6 +38,8 @@ def decide_command(draft: Draft, record: CommandRecord) -> None:
         draft.add(refused(refusal))
     elif not draft.events:
         draft.add(CommandDone())
+    else:
+        follow(draft)
 
 
 def refused(refusal: Refusal) -> CommandRefused:

@@ -2,6 +2,7 @@
 
 from commands.admission import admit, class_refusal
 from commands.decide.attempts import Draft, end_attempt, waits_again
+from commands.decide.following import cancel_now, end_of, suits
 from commands.entities import Job
 from commands.messages import (
     CancelJob,
@@ -18,7 +19,6 @@ from events.ids import JobId, Principal
 from events.job import (
     ENDS,
     EndReason,
-    JobCancelRequested,
     JobExtended,
     JobFinished,
     JobHeld,
@@ -57,8 +57,20 @@ def submit(draft: Draft, command: SubmitJob, principal: Principal) -> Refusal | 
     if team is not None and team.queued >= limit:
         return Refusal(RefusalCode.QUEUE_FULL, "team", f"{team.queued} queued jobs", str(limit))
     draft.add(JobSubmitted(job_id=command.job_id, spec=spec, principal=principal))
-    draft.add(JobQueued(job_id=command.job_id, attempt=1, reason=QueueReason.SUBMITTED))
+    _queue_first(draft, command)
     return None
+
+
+def _queue_first(draft: Draft, command: SubmitJob) -> None:
+    """Into the queue, or outside it until the jobs that it depends on have ended: those that have are judged now."""
+    ends = {each.job: end_of(draft.state, each.job) for each in command.spec.depends_on}
+    waits_on = tuple(job_id for job_id, ended in ends.items() if ended is None)
+    draft.add(JobQueued(job_id=command.job_id, attempt=1, reason=QueueReason.SUBMITTED, waits_on=waits_on))
+    for dependency in command.spec.depends_on:
+        ended = ends[dependency.job]
+        if ended is not None and not suits(dependency, ended):
+            draft.add(JobFinished(job_id=command.job_id, state=JobState.CANCELLED, reason=EndReason.DEPENDENCY))
+            return
 
 
 def find_job(state: State, job_id: JobId) -> Job | Refusal:
@@ -88,11 +100,7 @@ def cancel(draft: Draft, command: CancelJob) -> Refusal | None:
         return job
     if job.cancel_requested:
         return None
-    draft.add(JobCancelRequested(job_id=job.id))
-    if job.state is JobState.QUEUED:
-        draft.add(JobFinished(job_id=job.id, state=JobState.CANCELLED, reason=EndReason.CANCELLED))
-    else:
-        end_attempt(draft, (job.id, job.attempt), EndReason.CANCELLED)
+    cancel_now(draft, job)
     return None
 
 
@@ -115,11 +123,14 @@ def release(draft: Draft, command: ReleaseJob) -> Refusal | None:
 
 
 def extend(draft: Draft, command: ExtendJob) -> Refusal | None:
-    """More run time for a job that has a limit, up to the longest that may be asked for (R-5)."""
+    """More run time for a job that has a limit, up to the longest that may be asked for; not where another job is to
+    start on its nodes before the new end (R-5)."""
     state = draft.state
     job = find_job(state, command.job_id)
     if isinstance(job, Refusal):
         return job
+    if job.elements is not None and job.unmade == 0:
+        return Refusal(RefusalCode.WRONG_STATE, "state", job.state, "an array of which elements wait")
     if job.max_runtime_s is None:
         return Refusal(RefusalCode.WRONG_STATE, "max_runtime", "unlimited", "a job with a limit")
     if job.state in (JobState.CANCELLING, JobState.PREEMPTING) or _comes_to_its_end(state, job):
@@ -127,7 +138,27 @@ def extend(draft: Draft, command: ExtendJob) -> Refusal | None:
     asked, longest = job.max_runtime_s + command.by_s, state.policy.max_runtime_max_s
     if asked > longest:
         return Refusal(RefusalCode.MAX_RUNTIME_TOO_LONG, "by", f"{asked}s in all", f"{longest}s")
+    if (promised := _promised_to_another(state, job, command.by_s)) is not None:
+        return promised
     draft.add(JobExtended(job_id=job.id, max_runtime_s=asked))
+    return None
+
+
+def _promised_to_another(state: State, job: Job, by_s: int) -> Refusal | None:
+    """Does a reservation, or a pledge that awaits this end, depend on it (R-5, R-23, R-43)? `value`: the job that is to
+    start there; `limit`: when, in ms."""
+    attempt = state.attempts.get((job.id, job.attempt))
+    if attempt is None or attempt.limit_at is None or job.state is JobState.QUEUED:
+        return None
+    nodes = {index for rank, (index, _) in enumerate(attempt.ranks) if attempt.live(rank)}
+    for key in sorted(state.reservations):
+        held = state.reservations[key]
+        ends_late = attempt.limit_at + by_s * 1000 > held.start_at
+        if held.job_id != job.id and ends_late and not nodes.isdisjoint(held.nodes):
+            return Refusal(RefusalCode.PROMISED, "by", held.job_id, str(held.start_at))
+    for job_id in sorted(state.pledges):
+        if attempt.key in state.pledges[job_id].awaited:
+            return Refusal(RefusalCode.PROMISED, "by", job_id, str(attempt.limit_at))
     return None
 
 
@@ -135,6 +166,8 @@ def requeue(draft: Draft, command: RequeueJob) -> Refusal | None:
     job = find_job(draft.state, command.job_id)
     if isinstance(job, Refusal):
         return job
+    if job.elements is not None:
+        return Refusal(RefusalCode.WRONG_STATE, "array", "an array", "one of its elements")
     if job.state not in (JobState.STARTING, JobState.RUNNING):
         return Refusal(RefusalCode.WRONG_STATE, "state", job.state, "STARTING or RUNNING")
     if _comes_to_its_end(draft.state, job):

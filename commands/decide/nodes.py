@@ -1,6 +1,7 @@
 """Commands about nodes, by operators."""
 
 from commands.decide.attempts import Draft, end_attempt, settle
+from commands.decide.elastic import lose_ranks
 from commands.entities import Node, NodeState
 from commands.messages import DrainNode, RemoveNode, UndrainNode, WipeNode
 from commands.refusal import Refusal, RefusalCode
@@ -68,6 +69,6 @@ def remove(draft: Draft, command: RemoveNode) -> Refusal | None:
 def release_all(draft: Draft, node: Node, by: ReleasedBy) -> None:
     """Every lease of the node ends, on the word of `by`."""
     for job_id, number, rank in node.leases:
-        end_attempt(draft, (job_id, number), EndReason.NODE_LOST)
+        lose_ranks(draft, (job_id, number), [rank], EndReason.NODE_LOST)
         draft.add(LeaseReleased(job_id=job_id, attempt=number, rank=rank, by=by))
         settle(draft, (job_id, number))

@@ -4,7 +4,8 @@ The agent lists every lease on its disk. One that it does not list, although all
 that was only granted is still on its way, unless its disk is another one.
 """
 
-from commands.decide.attempts import Draft, end_attempt, settle
+from commands.decide.attempts import Draft, settle
+from commands.decide.elastic import lose_ranks
 from commands.entities import Node, NodeState, RankPhase
 from commands.reports import Phase, Register
 from commands.state import State
@@ -97,6 +98,6 @@ def _reconcile(draft: Draft, said: Register, node: Node, same_disk: bool) -> Non
         on_its_way = attempt.phases[rank] == RankPhase.GRANTED and attempt.ending is None
         if on_its_way and same_disk:
             continue
-        end_attempt(draft, attempt.key, EndReason.LEASE_MISSING)
+        lose_ranks(draft, attempt.key, [rank], EndReason.LEASE_MISSING)
         draft.add(LeaseReleased(job_id=job_id, attempt=number, rank=rank, by=ReleasedBy.RECONCILED))
         settle(draft, attempt.key)

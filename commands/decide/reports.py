@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import assert_never
 
-from commands.decide.attempts import Draft, end_attempt, settle
+from commands.decide.attempts import Draft, settle
+from commands.decide.elastic import lose_ranks
+from commands.decide.following import follow
 from commands.decide.register import all_owned, register
 from commands.entities import Attempt, Node, RankPhase
 from commands.reports import (
@@ -59,12 +61,14 @@ def decide_messages(draft: Draft, batch: Sequence[FromNode]) -> dict[NodeId, str
 
 def _decide_message(draft: Draft, said: FromNode) -> str | None:
     """Facts from one message. Why a registration was refused, else None."""
+    node, why = draft.state.node_by_id(said.node_id), None
     if isinstance(said.message, Register):
-        return register(draft, said.message, said.other_live)
-    node = draft.state.node_by_id(said.node_id)
-    if node is not None and said.message.number > node.last_report:
+        why = register(draft, said.message, said.other_live)
+    elif node is not None and said.message.number > node.last_report:
         report(draft, node, said.message)
-    return None
+    if why is None:
+        follow(draft)
+    return why
 
 
 def report(draft: Draft, node: Node, said: Report) -> None:
@@ -136,7 +140,7 @@ def _ended(draft: Draft, node: Node, said: TaskEndedReport, attempt: Attempt, ra
     )
     now = draft.state.attempts[attempt.key]
     if now.phases[rank] == RankPhase.ENDED_BAD:
-        end_attempt(draft, attempt.key, END_REASONS[said.end])
+        lose_ranks(draft, attempt.key, [rank], END_REASONS[said.end])
     else:
         _check_running(draft, attempt)
     settle(draft, attempt.key)

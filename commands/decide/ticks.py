@@ -1,6 +1,8 @@
 """What time and silence lead to. The shell observed (Tick); here it is judged against the state and the policy."""
 
 from commands.decide.attempts import Draft, end_attempt, limit_grace_s, settle
+from commands.decide.elastic import late_ranks, lose_ranks
+from commands.decide.following import follow
 from commands.entities import Attempt, AttemptKey, MassSilenceState, Node, NodeState, RankPhase
 from commands.reports import Tick
 from commands.state import State
@@ -18,7 +20,12 @@ from events.node import (
 
 
 def decide_tick(draft: Draft, tick: Tick) -> None:
-    """Facts of a tick, in this order: who is heard, who is silent, what is missing, what is due."""
+    """Facts of a tick, in this order: who is heard, who is silent, what is missing, what is due, what follows."""
+    _observe(draft, tick)
+    follow(draft)
+
+
+def _observe(draft: Draft, tick: Tick) -> None:
     _heard(draft, tick.heard)
     _confirm(draft, tick.confirmed)
     for index, mask in tick.faults:
@@ -28,7 +35,8 @@ def decide_tick(draft: Draft, tick: Tick) -> None:
     _silence(draft, dict(tick.silent))
     for lease in tick.missing:
         if (held := draft.state.live_lease(lease)) is not None:
-            end_attempt(draft, held[0].key, EndReason.LEASE_MISSING)
+            attempt, rank = held
+            lose_ranks(draft, attempt.key, [rank], EndReason.LEASE_MISSING)
     for key in tick.due:
         _due(draft, key)
 
@@ -101,9 +109,12 @@ def _lose(draft: Draft, index: NodeIndex, silent_s: int) -> None:
     """Its gangs fail and queue again in front; its GPUs stay claimed until its orphans are known to be dead (R-70)."""
     leases = draft.state.nodes[index].leases
     draft.add(NodeLost(node=index, silent_s=silent_s))
-    for job_id, number, _ in leases:
-        end_attempt(draft, (job_id, number), EndReason.NODE_LOST)
-    for key in sorted({(job_id, number) for job_id, number, _ in leases}):
+    ranks: dict[AttemptKey, list[int]] = {}
+    for job_id, number, rank in leases:
+        ranks.setdefault((job_id, number), []).append(rank)
+    for key, lost in ranks.items():
+        lose_ranks(draft, key, lost, EndReason.NODE_LOST)
+    for key in sorted(ranks):
         settle(draft, key)
 
 
@@ -117,8 +128,14 @@ def _due(draft: Draft, key: AttemptKey) -> None:
     grace_s = limit_grace_s(policy, state.jobs[attempt.job_id], attempt)
     if attempt.limit_at is not None and now >= attempt.limit_at - grace_s * 1000:
         end_attempt(draft, key, EndReason.TIMED_OUT)
-    elif RankPhase.GRANTED in attempt.phases and now >= attempt.granted_at + policy.start_timeout_s * 1000:
+    elif _starts_late(attempt, now - policy.start_timeout_s * 1000):
         end_attempt(draft, key, EndReason.START_TIMEOUT)
+    else:
+        lose_ranks(draft, key, late_ranks(state, attempt), EndReason.START_TIMEOUT)
+
+
+def _starts_late(attempt: Attempt, latest: int) -> bool:
+    return RankPhase.GRANTED in attempt.phases[: attempt.first_size] and attempt.granted_at <= latest
 
 
 def _unheard(state: State, attempt: Attempt) -> bool:

@@ -1,18 +1,25 @@
 """Fold commits and terms into state: dispatch by event type, and what a commit itself says (its place, its input)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from commands.entities import KeyUse
-from commands.evolve import cluster, gangs, jobs, nodes
+from commands.evolve import cluster, following, gangs, holdings, jobs, nodes
+from commands.rows import replace
 from commands.state import State, pruned
 from events.envelope import Commit, Event, Input, Term
 from events.ids import Epoch, Instant
 
 DAY_MS = 86_400_000
 
-RULES: dict[type, Callable[[State, Any], None]] = {**jobs.RULES, **gangs.RULES, **nodes.RULES, **cluster.RULES}
+RULES: dict[type, Callable[[State, Any], None]] = {
+    **jobs.RULES,
+    **following.RULES,
+    **gangs.RULES,
+    **nodes.RULES,
+    **holdings.RULES,
+    **cluster.RULES,
+}
 """Every event type of the catalogue has exactly one entry (test_evolve shows it)."""
 
 

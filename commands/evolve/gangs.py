@@ -4,16 +4,17 @@ A lease holds its GPUs from GangAllocated until TaskEnded or LeaseReleased, what
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from commands.entities import Attempt, AttemptKey, Node, NodeState, RankPhase, Usage
-from commands.evolve.jobs import checkpoint_recorded, put_job, retire
+from commands.entities import Attempt, AttemptKey, Growth, Node, NodeState, RankPhase, Usage
+from commands.evolve import fair
+from commands.evolve.jobs import checkpoint_recorded, put_job, retire, stop_waiting
+from commands.rows import replace
 from commands.state import State
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
-from events.gang import GangAllocated, GangEnding, GangReleased, GangRunning, LeaseReleased
+from events.gang import GangAllocated, GangEnding, GangReleased, GangResized, GangRunning, LeaseReleased
 from events.ids import GpuType, NodeIndex, TeamId
-from events.job import EndReason, JobState
+from events.job import EndReason, JobState, QueueReason
 from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
 
 EXIT_COUNTS = {None, EndReason.NODE_LOST, EndReason.LEASE_MISSING, EndReason.NONZERO_EXIT}
@@ -51,13 +52,16 @@ def allocated(state: State, event: GangAllocated) -> None:
         granted_at=state.meta.at,
         limit_at=event.limit_at,
         charged=gpus,
+        after_preemption=job.queue_reason is QueueReason.PREEMPTED,
+        advance_s=fair.advance_s(job, state.policy.fair_advance_s),
     )
     state.attempts.put(attempt.key, attempt)
     charge(state, attempt.team, attempt.gpu_type, gpus)
+    fair.granted(state, attempt)
     put_job(
         state,
         replace(
-            job,
+            stop_waiting(state, job),
             state=JobState.STARTING,
             attempt=event.attempt,
             front=False,
@@ -96,8 +100,56 @@ def released(state: State, event: GangReleased) -> None:
     retire(state, event.job_id)
 
 
+def resized(state: State, event: GangResized) -> None:
+    """New ranks count from now on; those that are stopped stay charged until they are gone."""
+    key = (event.job_id, event.attempt)
+    if event.grown:
+        _grow(state, key, event.grown)
+    attempt = state.attempts[key]
+    phases = attempt.phases
+    for rank in event.stopped:
+        if not attempt.live(rank):
+            phases = _phase_set(phases, rank, RankPhase.GIVEN_BACK)
+    if event.stopped:
+        stopping = tuple(sorted({*attempt.stopping, *event.stopped}))
+        state.attempts.put(key, replace(attempt, phases=phases, stopping=stopping, stopping_at=state.meta.at))
+
+
+def _grow(state: State, key: AttemptKey, grown: tuple[tuple[NodeIndex, int], ...]) -> None:
+    attempt = state.attempts[key]
+    first, gpus = len(attempt.ranks), 0
+    for rank, (index, mask) in enumerate(grown, first):
+        node = state.nodes[index]
+        assert mask, f"{node.id}: a rank without gpus"
+        assert node.free & mask == mask, f"{node.id}: gpus {mask:#x} are not free"
+        gpus += mask.bit_count()
+        state.nodes.put(index, replace(node, used=node.used | mask, leases=(*node.leases, (*key, rank))))
+    state.attempts.put(
+        key,
+        replace(
+            attempt,
+            ranks=(*attempt.ranks, *grown),
+            phases=attempt.phases + bytes(len(grown)),
+            charged=attempt.charged + gpus,
+            growths=(
+                *attempt.growths,
+                Growth(first=first, grant=(state.meta.epoch, state.meta.n), at=state.meta.at),
+            ),
+        ),
+    )
+    charge(state, attempt.team, attempt.gpu_type, gpus)
+    fair.returned(state, attempt, gpus)
+
+
+def _ended_as(attempt: Attempt, rank: int, well: bool) -> int:
+    if well:
+        return RankPhase.ENDED_OK
+    return RankPhase.GIVEN_BACK if rank in attempt.stopping else RankPhase.ENDED_BAD
+
+
 def lease_released(state: State, event: LeaseReleased) -> None:
-    free(state, (event.job_id, event.attempt), event.rank, RankPhase.ENDED_BAD)
+    key = (event.job_id, event.attempt)
+    free(state, key, event.rank, _ended_as(state.attempts[key], event.rank, well=False))
 
 
 def task_started(state: State, event: TaskStarted) -> None:
@@ -111,8 +163,9 @@ def task_ended(state: State, event: TaskEnded) -> None:
     take_report(state, event.node, event.report)
     key = (event.job_id, event.attempt)
     by_itself = event.end is TaskEnd.EXITED and state.attempts[key].ending in EXIT_COUNTS
-    well = event.finished or (by_itself and event.exit_code == 0)
-    free(state, key, event.rank, RankPhase.ENDED_OK if well else RankPhase.ENDED_BAD)
+    stopped = event.rank in state.attempts[key].stopping
+    well = event.finished or (by_itself and event.exit_code == 0 and not stopped)
+    free(state, key, event.rank, _ended_as(state.attempts[key], event.rank, well))
     attempt = state.attempts[key]
     if attempt.exit_code is None and event.exit_code:
         state.attempts.put(key, replace(attempt, exit_code=event.exit_code))
@@ -130,6 +183,7 @@ def free(state: State, key: AttemptKey, rank: int, phase: int) -> None:
     gpus = charged_gpus(node, mask)
     if gpus:
         charge(state, attempt.team, attempt.gpu_type, -gpus)
+        fair.ended(state, attempt, gpus)
     state.attempts.put(
         key,
         replace(attempt, phases=_phase_set(attempt.phases, rank, phase), charged=attempt.charged - gpus),
@@ -163,6 +217,7 @@ def _phase_set(phases: bytes, rank: int, phase: int) -> bytes:
 
 RULES: dict[type, Callable[[State, Any], None]] = {
     GangAllocated: allocated,
+    GangResized: resized,
     GangRunning: running,
     GangEnding: ending,
     GangReleased: released,

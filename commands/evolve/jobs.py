@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from commands.entities import Checkpoint, Ended, Job, Team
+from commands.entities import Checkpoint, Elements, Ended, Job, Team
+from commands.following import reindex
 from commands.state import State
 from events.checkpoint import CheckpointRecorded
 from events.ids import Instant, JobId, TeamId
@@ -24,6 +25,8 @@ from events.job import (
     QueueReason,
 )
 
+DAY_MS = 86_400_000
+
 
 def put_job(state: State, job: Job) -> None:
     """Put a job in its place, and count its team's queue."""
@@ -33,6 +36,7 @@ def put_job(state: State, job: Job) -> None:
     if was != now:
         count_queued(state, job.spec.team, 1 if now else -1)
     state.jobs.put(job.id, job)
+    reindex(state, old, job)
 
 
 def count_queued(state: State, team_id: TeamId, by: int) -> None:
@@ -60,6 +64,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
         submit_seq=state.meta.seq,
         state=JobState.SUBMITTED,
         max_runtime_s=event.spec.max_runtime_s,
+        elements=Elements() if event.spec.array is not None else None,
     )
     put_job(state, job)
 
@@ -78,6 +83,10 @@ def queued(state: State, event: JobQueued) -> None:
             job,
             state=JobState.QUEUED,
             queued_at=state.meta.at,
+            waits_since=None if event.waits_on else event.not_before_at or state.meta.at,
+            waits_on=event.waits_on,
+            queue_reason=reason,
+            preempted_at=_preempted_at(state, job, reason),
             front=event.front,
             not_before_at=event.not_before_at,
             faults=job.faults + (reason in (QueueReason.FAULT, QueueReason.START_FAILED)),
@@ -88,12 +97,28 @@ def queued(state: State, event: JobQueued) -> None:
     )
 
 
+def _preempted_at(state: State, job: Job, reason: QueueReason) -> tuple[Instant, ...]:
+    """Preemptions of the last 24 h (R-42)."""
+    recent = tuple(at for at in job.preempted_at if at > state.meta.at - DAY_MS)
+    return (*recent, state.meta.at) if reason is QueueReason.PREEMPTED else recent
+
+
+def stop_waiting(state: State, job: Job) -> Job:
+    """The present wait ends, and is added up."""
+    if job.waits_since is None:
+        return job
+    return replace(job, waited_ms=job.waited_ms + max(0, state.meta.at - job.waits_since), waits_since=None)
+
+
 def held(state: State, event: JobHeld) -> None:
-    put_job(state, replace(state.jobs[event.job_id], held=True))
+    put_job(state, replace(stop_waiting(state, state.jobs[event.job_id]), held=True))
 
 
 def released(state: State, event: JobReleased) -> None:
-    put_job(state, replace(state.jobs[event.job_id], held=False))
+    """Its waiting counts again: at once, or from where it would have begun."""
+    job = state.jobs[event.job_id]
+    begins_at = max(state.meta.at, job.not_before_at or state.meta.at)
+    put_job(state, replace(job, held=False, waits_since=None if job.waits_on else begins_at))
 
 
 def priority_changed(state: State, event: JobPriorityChanged) -> None:
@@ -116,12 +141,31 @@ def extended(state: State, event: JobExtended) -> None:
 
 
 def cancel_requested(state: State, event: JobCancelRequested) -> None:
-    put_job(state, replace(state.jobs[event.job_id], cancel_requested=True))
+    """What was not granted of an array is gone with this."""
+    job = state.jobs[event.job_id]
+    stops = job.elements is not None and job.elements.open > 0
+    put_job(state, replace(job, cancel_requested=True, state=JobState.CANCELLING if stops else job.state))
+    _count_element(state, job, cancelled=1)
 
 
 def finished(state: State, event: JobFinished) -> None:
-    put_job(state, replace(state.jobs[event.job_id], state=event.state))
+    job = state.jobs[event.job_id]
+    put_job(state, replace(job, state=event.state, waits_on=()))
+    well = event.state is JobState.SUCCEEDED
+    _count_element(state, job, cancelled=-1 if job.cancel_requested else 0, ended=1, succeeded=1 if well else 0)
     retire(state, event.job_id)
+
+
+def _count_element(state: State, job: Job, cancelled: int, ended: int = 0, succeeded: int = 0) -> None:
+    """What happened to an element shows in its array."""
+    array = state.jobs.get(job.element_of) if job.element_of is not None else None
+    if array is None or array.elements is None:
+        return
+    now = array.elements
+    elements = replace(
+        now, open=now.open - ended, cancelled=now.cancelled + cancelled, succeeded=now.succeeded + succeeded
+    )
+    put_job(state, replace(array, elements=elements))
 
 
 def checkpoint_recorded(state: State, event: CheckpointRecorded) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from commands.entities import MassSilenceState, Node, NodeState
+from commands.evolve import fair
 from commands.evolve.gangs import charge
 from commands.shape import count_node
 from commands.state import State
@@ -50,6 +51,7 @@ def registered(state: State, event: NodeRegistered) -> None:
         drained=old.drained if old is not None else None,
         last_report=old.last_report if old is not None and same_journal else 0,
         used=old.used if old is not None else 0,
+        pledged=old.pledged if old is not None and old.generation == event.generation else 0,
         broken=old.broken if old is not None and old.generation == event.generation else 0,
         leases=old.leases if old is not None else (),
     )
@@ -93,6 +95,10 @@ def _recharge(state: State, node: Node, sign: int) -> None:
         attempt = state.attempts[job_id, number]
         gpus = sign * attempt.ranks[rank][1].bit_count()
         charge(state, attempt.team, attempt.gpu_type, gpus)
+        if gpus < 0:
+            fair.ended(state, attempt, -gpus)
+        else:
+            fair.returned(state, attempt, gpus)
         state.attempts.put(attempt.key, replace(attempt, charged=attempt.charged + gpus))
 
 

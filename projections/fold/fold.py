@@ -9,6 +9,7 @@ from typing import Any
 
 from events.checkpoint import CheckpointRefused
 from events.envelope import Commit, Genesis, Record, Term
+from events.ids import array_named
 from events.job import JobExtended
 from events.leadership import (
     CommandDone,
@@ -20,6 +21,8 @@ from events.leadership import (
     LogRestored,
 )
 from events.node import NodeWiped
+from events.preemption import PreemptionEnded, PreemptionOrdered
+from events.reservation import BlocksFreed, BlocksMoved, BlocksReserved
 from events.task import ReportDropped, ZombieReclaimed
 from projections.fold import cluster, gangs, jobs, nodes, timeline
 from projections.fold.moment import Moment, Rule
@@ -30,6 +33,9 @@ RULES: dict[type[Any], Rule] = {**jobs.RULES, **gangs.RULES, **nodes.RULES, **cl
 
 ROWS_UNCHANGED: frozenset[type[Any]] = frozenset(
     {
+        BlocksFreed,
+        BlocksMoved,
+        BlocksReserved,
         CheckpointRefused,
         CommandDone,
         CommandRefused,
@@ -38,6 +44,8 @@ ROWS_UNCHANGED: frozenset[type[Any]] = frozenset(
         InputRefused,
         LogRestored,
         NodeWiped,  # what it frees, LeaseReleased says
+        PreemptionEnded,
+        PreemptionOrdered,  # what becomes of the victims, GangEnding says
         ReportDropped,
         ZombieReclaimed,
     }
@@ -91,6 +99,8 @@ def _want(wants: set[Want], commit: Commit, event: Any) -> None:
             wants.add((AttemptRow, (job_id, attempt)))
             if (rank := getattr(event, "rank", None)) is not None:
                 wants.add((LeaseRow, (job_id, attempt, rank)))
+        if (array := array_named(job_id)) is not None:
+            wants.add((JobRow, (array,)))
     if isinstance(event, LeaderElected):
         wants.add((LeaderRow, (event.epoch,)))
 

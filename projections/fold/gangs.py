@@ -5,7 +5,7 @@ What happens to an older attempt never changes the job's state.
 
 from typing import Any
 
-from events.gang import GangAllocated, GangEnding, GangReleased, GangRunning, LeaseReleased
+from events.gang import GangAllocated, GangEnding, GangReleased, GangResized, GangRunning, LeaseReleased
 from events.job import EndReason, JobState
 from events.task import TaskEnded, TaskStarted
 from projections.fold.jobs import job_row
@@ -18,7 +18,7 @@ _ENDING_STATES = {EndReason.CANCELLED: JobState.CANCELLING, EndReason.PREEMPTED:
 
 def allocated(rows: Rows, when: Moment, event: GangAllocated) -> None:
     job = rows.change(JobRow, event.job_id)
-    leases = [_lease(rows, when, job, event, rank) for rank in range(len(event.ranks))]
+    leases = [_lease(rows, when, job, event, rank, placed) for rank, placed in enumerate(event.ranks)]
     for lease in leases:
         rows.put(lease)  # new because the attempt is
     rows.add(
@@ -49,8 +49,10 @@ def allocated(rows: Rows, when: Moment, event: GangAllocated) -> None:
     job.front, job.not_before_at = False, None
 
 
-def _lease(rows: Rows, when: Moment, job: JobRow, event: GangAllocated, rank: int) -> LeaseRow:
-    index, mask = event.ranks[rank]
+def _lease(
+    rows: Rows, when: Moment, job: JobRow, event: GangAllocated | GangResized, rank: int, placed: tuple[int, int]
+) -> LeaseRow:
+    index, mask = placed
     node = rows.find(NodeRow, index)
     if node is None:
         raise Unprojectable(f"job {event.job_id} was granted GPUs of node {index}, which never registered")
@@ -71,6 +73,20 @@ def _lease(rows: Rows, when: Moment, job: JobRow, event: GangAllocated, rank: in
         granted_at=when.at,
         granted_seq=when.seq,
     )
+
+
+def resized(rows: Rows, when: Moment, event: GangResized) -> None:
+    """`ranks`: all there ever were, as they are numbered; what is stopped ends by events of its own."""
+    if not event.grown:
+        return
+    attempt, job = rows.change(AttemptRow, event.job_id, event.attempt), rows.change(JobRow, event.job_id)
+    for rank, placed in enumerate(event.grown, attempt.ranks):
+        lease = _lease(rows, when, job, event, rank, placed)
+        rows.put(lease)  # new because its number is
+        attempt.gpus += lease.gpu_count
+        attempt.nodes = sorted({*attempt.nodes, lease.node_id})
+        attempt.blocks = sorted({*attempt.blocks, lease.block})
+    attempt.ranks += len(event.grown)
 
 
 def running(rows: Rows, when: Moment, event: GangRunning) -> None:
@@ -120,6 +136,7 @@ def task_ended(rows: Rows, when: Moment, event: TaskEnded) -> None:
 
 RULES: dict[type[Any], Rule] = {
     GangAllocated: allocated,
+    GangResized: resized,
     GangRunning: running,
     GangEnding: ending,
     GangReleased: released,

@@ -1,5 +1,6 @@
 """What the facts about jobs make of read.jobs. The states are those of commands.evolve.jobs, by its rules."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -8,6 +9,8 @@ from events.checkpoint import CheckpointRecorded
 from events.job import (
     CLASS_RANK,
     JobCancelRequested,
+    JobDependencyEnded,
+    JobElementMade,
     JobExtended,
     JobFinished,
     JobHeld,
@@ -50,6 +53,7 @@ def _new(rows: Rows, when: Moment, event: JobSubmitted | JobRejected, state: Job
         submit_seq=when.seq,
         class_rank=CLASS_RANK[spec.priority_class],
         max_runtime_s=spec.max_runtime_s,
+        made_seq=when.seq,
         changed_at=when.at,
         changed_seq=when.seq,
     )
@@ -75,7 +79,7 @@ def queued(rows: Rows, when: Moment, event: JobQueued) -> None:
         return
     row.state, row.attempt = JobState.QUEUED.value, event.attempt
     row.queued_at, row.queue_reason = when.at, event.reason.value
-    row.front, row.not_before_at = event.front, event.not_before_at
+    row.front, row.not_before_at, row.waits_on = event.front, event.not_before_at, list(event.waits_on)
     row.granted_at = row.started_at = row.limit_at = None
     row.faults += event.reason in (QueueReason.FAULT, QueueReason.START_FAILED)
     row.retried += event.reason is QueueReason.RETRY
@@ -113,6 +117,10 @@ def extended(rows: Rows, when: Moment, event: JobExtended) -> None:
 def cancel_requested(rows: Rows, when: Moment, event: JobCancelRequested) -> None:
     row = job_row(rows, when, event.job_id)
     row.cancel_requested_at = row.cancel_requested_at or when.at
+    if row.elements_open:
+        row.state = JobState.CANCELLING.value
+    if (array := _array_of(rows, when, row)) is not None:
+        array.elements_cancelled += 1
 
 
 def finished(rows: Rows, when: Moment, event: JobFinished) -> None:
@@ -121,7 +129,43 @@ def finished(rows: Rows, when: Moment, event: JobFinished) -> None:
     if row.state in ENDED_STATES:
         return
     row.state, row.ended_at = event.state.value, when.at
-    row.end_reason, row.exit_code = event.reason.value, event.exit_code
+    row.end_reason, row.exit_code, row.waits_on = event.reason.value, event.exit_code, []
+    if (array := _array_of(rows, when, row)) is not None:
+        array.elements_open -= 1
+        array.elements_cancelled -= row.cancel_requested_at is not None
+        array.elements_succeeded += event.state is JobState.SUCCEEDED
+
+
+def dependency_ended(rows: Rows, when: Moment, event: JobDependencyEnded) -> None:
+    row = job_row(rows, when, event.job_id)
+    row.waits_on = [job_id for job_id in row.waits_on if job_id != event.on]
+
+
+def element_made(rows: Rows, when: Moment, event: JobElementMade) -> None:
+    """A row of its own, with what the array's has; the array is shown as running once no element waits any more."""
+    array = job_row(rows, when, event.array)
+    element = replace(
+        array,
+        job_id=event.job_id,
+        labels=dict(array.labels),
+        spec={**array.spec, "array": None, "depends_on": []},
+        made_seq=when.seq,
+        element_of=event.array,
+        element=event.index,
+        elements_made=0,
+        elements_open=0,
+        elements_cancelled=0,
+        elements_succeeded=0,
+    )
+    rows.add(element)
+    array.elements_made, array.elements_open = array.elements_made + 1, array.elements_open + 1
+    if array.elements_made > array.spec["array"]["last"] - array.spec["array"]["first"]:
+        array.state = JobState.RUNNING.value
+
+
+def _array_of(rows: Rows, when: Moment, row: JobRow) -> JobRow | None:
+    """The array that the job is an element of, to be changed."""
+    return job_row(rows, when, row.element_of) if row.element_of is not None else None
 
 
 def checkpoint_recorded(rows: Rows, when: Moment, event: CheckpointRecorded) -> None:
@@ -159,5 +203,7 @@ RULES: dict[type[Any], Rule] = {
     JobExtended: extended,
     JobCancelRequested: cancel_requested,
     JobFinished: finished,
+    JobDependencyEnded: dependency_ended,
+    JobElementMade: element_made,
     CheckpointRecorded: checkpoint_recorded,
 }

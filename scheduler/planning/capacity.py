@@ -1,37 +1,23 @@
-"""Free capacity by GPU type, node size, block and free count: integer bitsets of node indexes.
+"""Free capacity by GPU type, node size, memory, block, rack and free count: integers as bitsets of node indexes.
 
 Kept in step by the changes of each accepted commit; costs what changed. `of` gives the same from the state alone.
-Within a cycle the planner takes from it for trial, and puts everything back (`undo`).
+Within a cycle the planner takes from it for trial, and puts everything back (`undo`). What is broken, pledged, drained,
+suspect, lost or not yet confirmed is not in it.
 """
 
 from collections.abc import Iterable, Iterator
 
 from commands.entities import Node, NodeState
-from commands.state import Change, PoolKey, State
-from events.ids import BlockId, GpuType, NodeIndex
+from commands.state import Change, State
+from events.ids import GpuType, NodeIndex
+from events.node import GpuSlot
+from scheduler.planning.islands import Islands
+from scheduler.planning.pool import Block, Pool, PoolKey
 
-
-class Pool:
-    """The schedulable nodes of one PoolKey. `blocks[block][free count]` = bitset of node indexes."""
-
-    def __init__(self, node_gpus: int) -> None:
-        self.node_gpus = node_gpus
-        self.blocks: dict[BlockId, list[int]] = {}
-        self.free_gpus = 0
-
-    def move(self, block: BlockId, bit: int, old: int | None, new: int | None) -> None:
-        """A node's free count changed; None: it is not schedulable."""
-        buckets = self.blocks.setdefault(block, [0] * (self.node_gpus + 1))
-        if old is not None:
-            buckets[old] &= ~bit
-            self.free_gpus -= old
-        if new is not None:
-            buckets[new] |= bit
-            self.free_gpus += new
-
-    def free_in(self, block: BlockId) -> int:
-        """Free GPUs of a block, on nodes that are partly used too."""
-        return sum(count * bits.bit_count() for count, bits in enumerate(self.blocks[block]))
+Place = tuple[Pool, Block, int, Islands]
+"""Where a schedulable node is counted, its bit, and its islands."""
+_Inventory = tuple[GpuType, int, str, str, tuple[GpuSlot, ...]]
+_Taken = tuple[NodeIndex, int] | tuple[Block, int, list[NodeIndex]]
 
 
 class Capacity:
@@ -39,17 +25,27 @@ class Capacity:
 
     def __init__(self) -> None:
         self.pools: dict[PoolKey, Pool] = {}
+        self.by_type: dict[GpuType, list[Pool]] = {}
+        """Pools of a type, small nodes first."""
         self.free: dict[NodeIndex, int] = {}
         """Mask of free GPUs of each schedulable node: what the planner takes from."""
-        self._where: dict[NodeIndex, tuple[PoolKey, BlockId]] = {}
-        self._taken: list[tuple[NodeIndex, int]] = []
+        self.at: dict[NodeIndex, Place] = {}
+        self.freed: dict[GpuType, int] = {}
+        """Rises whenever an accepted commit frees GPUs of a type, or lets a node or a policy in: what did not fit
+        before may fit now. While it stands still, less is free than was (C-5)."""
+        self.total_schedulable: dict[GpuType, int] = {}
+        """GPUs of the nodes that may be granted on, free or not; broken ones are left out."""
+        self._whole: dict[NodeIndex, int] = {}
+        self._inventory: dict[NodeIndex, _Inventory] = {}
+        self._islands: dict[tuple[int, ...], Islands] = {}
+        self._taken: list[_Taken] = []
 
     @classmethod
     def of(cls, state: State) -> "Capacity":
         """Built from the state alone."""
         made = cls()
-        for index in sorted(state.nodes.rows):
-            made._place(state.nodes[index], state.meta.epoch)
+        for node in sorted(state.nodes.rows.values(), key=lambda node: (node.block, node.index)):
+            made._place(node, state.meta.epoch)
         return made
 
     def feed(self, state: State, changes: Iterable[Change]) -> None:
@@ -61,11 +57,29 @@ class Capacity:
             elif change.table == "meta" and change.old.epoch != change.new.epoch:
                 for index in sorted(state.nodes.rows):
                     self._place(state.nodes[index], state.meta.epoch)
+            elif change.table == "policies":
+                for gpu_type in self.freed:
+                    self.freed[gpu_type] += 1
+
+    # For trial
 
     def take(self, index: NodeIndex, mask: int) -> None:
-        """Take GPUs for trial; `undo` gives them back."""
+        """Take GPUs for trial; `undo` gives them back. Those that are not free stay so."""
+        free = self.free[index]
+        mask &= free
         self._taken.append((index, mask))
-        self._set(index, self.free[index] & ~mask)
+        self.free[index] = left = free & ~mask
+        pool, block, bit, _ = self.at[index]
+        pool.move(block, bit, 1, free.bit_count(), left.bit_count())
+
+    def take_whole(self, bits: int) -> list[NodeIndex]:
+        """Take all GPUs of these nodes, which are wholly free and of one block. Returns the nodes."""
+        indexes = indexes_of(bits)
+        block = self.at[indexes[0]][1]
+        self._taken.append((block, bits, indexes))
+        block.pool.move(block, bits, len(indexes), block.pool.node_gpus, 0)
+        self.free.update(dict.fromkeys(indexes, 0))
+        return indexes
 
     def mark(self) -> int:
         """A place in the trial to come back to."""
@@ -73,31 +87,84 @@ class Capacity:
 
     def undo(self, mark: int = 0) -> None:
         """Give back what was taken since `mark`."""
-        while len(self._taken) > mark:
-            index, mask = self._taken.pop()
-            self._set(index, self.free[index] | mask)
+        taken = self._taken
+        while len(taken) > mark:
+            entry = taken.pop()
+            if len(entry) == 2:
+                index, mask = entry
+                before = self.free[index]
+                self.free[index] = after = before | mask
+                pool, block, bit, _ = self.at[index]
+                pool.move(block, bit, 1, before.bit_count(), after.bit_count())
+            else:
+                block, bits, indexes = entry
+                block.pool.move(block, bits, len(indexes), 0, block.pool.node_gpus)
+                self.free.update(dict.fromkeys(indexes, (1 << block.pool.node_gpus) - 1))
 
-    def pools_of(self, gpu_type: GpuType, memory_gb_min: int) -> list[Pool]:
-        """Pools that a job may use, small nodes first, then little memory."""
-        return [self.pools[key] for key in sorted(self.pools) if key[0] == gpu_type and key[2] >= memory_gb_min]
+    # Questions
 
-    def _set(self, index: NodeIndex, mask: int) -> None:
-        key, block = self._where[index]
-        old, new = self.free[index].bit_count(), mask.bit_count()
-        self.free[index] = mask
-        if old != new:
-            self.pools[key].move(block, 1 << index, old, new)
+    def picture(self) -> dict[PoolKey, tuple[object, ...]]:
+        """All that decisions rest on, to compare with another: equal states have equal pictures."""
+        return {key: picture for key in sorted(self.pools) if (picture := self.pools[key].picture())[0]}
+
+    # Following the state
 
     def _place(self, node: Node, epoch: int) -> None:
-        where = (node.gpu_type, len(node.gpus), node.gpu_memory_gb), node.block
-        bit = 1 << node.index
-        if (known := self._where.pop(node.index, None)) is not None:
-            self.pools[known[0]].move(known[1], bit, self.free.pop(node.index).bit_count(), None)
-        if schedulable(node, epoch):
-            pool = self.pools.setdefault(where[0], Pool(len(node.gpus)))
-            pool.move(node.block, bit, None, node.free.bit_count())
-            self._where[node.index] = where
-            self.free[node.index] = node.free
+        index = node.index
+        is_in = schedulable(node, epoch)
+        inventory = (node.gpu_type, node.gpu_memory_gb, node.block, node.rack, node.gpus)
+        if index in self.at:
+            if is_in and self._inventory[index] == inventory:
+                self._recount(node)
+                return
+            self._leave(index)
+        if is_in:
+            self._enter(node)
+            self._inventory[index] = inventory
+
+    def _recount(self, node: Node) -> None:
+        """The same node with other GPUs free, or broken."""
+        index = node.index
+        before, after = self.free[index], node.free
+        if before != after:
+            self.free[index] = after
+            pool, block, bit, _ = self.at[index]
+            pool.move(block, bit, 1, before.bit_count(), after.bit_count())
+            if after & ~before:
+                self.freed[node.gpu_type] += 1
+        whole = (node.all_gpus & ~node.broken).bit_count()
+        if whole != self._whole[index]:
+            self.total_schedulable[node.gpu_type] += whole - self._whole[index]
+            self._whole[index] = whole
+
+    def _enter(self, node: Node) -> None:
+        index, gpu_type, free = node.index, node.gpu_type, node.free
+        pool = self._pool(gpu_type, len(node.gpus))
+        block = pool.enter(1 << index, node, free.bit_count())
+        self.at[index] = (pool, block, 1 << index, self._islands_of(node.gpus))
+        self.free[index] = free
+        self._whole[index] = whole = (node.all_gpus & ~node.broken).bit_count()
+        self.total_schedulable[gpu_type] = self.total_schedulable.get(gpu_type, 0) + whole
+        self.freed[gpu_type] = self.freed.get(gpu_type, 0) + 1
+
+    def _leave(self, index: NodeIndex) -> None:
+        pool, block, bit, _ = self.at.pop(index)
+        gpu_type, memory_gb, _, rack, _ = self._inventory.pop(index)
+        pool.leave(block, bit, rack, memory_gb, self.free.pop(index).bit_count())
+        self.total_schedulable[gpu_type] -= self._whole.pop(index)
+
+    def _pool(self, gpu_type: GpuType, node_gpus: int) -> Pool:
+        pool = self.pools.get((gpu_type, node_gpus))
+        if pool is None:
+            pool = self.pools[gpu_type, node_gpus] = Pool(node_gpus)
+            self.by_type[gpu_type] = [self.pools[key] for key in sorted(self.pools) if key[0] == gpu_type]
+        return pool
+
+    def _islands_of(self, gpus: tuple[GpuSlot, ...]) -> Islands:
+        key = tuple(gpu.island for gpu in gpus)
+        if (islands := self._islands.get(key)) is None:
+            islands = self._islands[key] = Islands(gpus)
+        return islands
 
 
 def schedulable(node: Node, epoch: int) -> bool:
@@ -107,7 +174,17 @@ def schedulable(node: Node, epoch: int) -> bool:
 
 def nodes_in(bits: int) -> Iterator[NodeIndex]:
     """Node indexes of a bitset, lowest first."""
-    while bits:
-        low = bits & -bits
-        yield NodeIndex(low.bit_length() - 1)
-        bits ^= low
+    yield from indexes_of(bits)
+
+
+def indexes_of(bits: int) -> list[NodeIndex]:
+    """Node indexes of a bitset, lowest first, as a list."""
+    found: list[NodeIndex] = []
+    if bits:
+        base = (bits & -bits).bit_length() - 1
+        bits >>= base  # neighbours make a small number, which is quick to take apart
+        while bits:
+            low = bits & -bits
+            found.append(NodeIndex(base + low.bit_length() - 1))
+            bits ^= low
+    return found

@@ -1,278 +1,257 @@
-"""Find GPUs for one gang, all of it or none, on the capacity that is left (R-30 to R-33).
+"""Find GPUs for one gang, all of it or none, on the capacity that is left (R-30 to R-33, R-35).
 
-From a node's worth of GPUs up whole nodes are claimed; smaller jobs go to nodes that are partly used already.
-Strict hints are never broken. Every choice is by an explicit key, so that equal states give equal placements.
+From a node's worth of GPUs up whole nodes are claimed; smaller jobs go to nodes that are partly used already. A gang
+is placed on nodes of one size, that which charges the fewest GPUs first. Strict hints are never broken; a placement is
+found if and only if there is one. Every choice is by an explicit key, so that equal states give equal placements.
+
+In this order: as hinted; fewest GPUs charged; smallest nodes; least memory; fewest blocks; fewest racks; fewest nodes;
+in the block, the rack, the node and the island with the fewest free GPUs that hold it; preferred nodes; lowest index.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from itertools import repeat
+from typing import NamedTuple
 
-from commands.shape import NO_HINT, block_limit, charged_gpus, nodes_wanted, ranks_per_node, takes_whole_nodes
+from commands.plan import Ranks
+from commands.shape import charged_gpus
 from commands.state import State
-from events.ids import BlockId, NodeIndex
+from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
-from scheduler.planning.capacity import Capacity, Pool, nodes_in
+from scheduler.planning.capacity import Capacity, indexes_of
+from scheduler.planning.cover import StepsSpent
+from scheduler.planning.first_fit import first_fit
+from scheduler.planning.pool import Pool
+from scheduler.planning.seats import Ask, Chunk, seats
 
-K = TypeVar("K")
-Ranks = tuple[tuple[NodeIndex, int], ...]
+__all__ = ["STEPS_MAX", "Found", "Ranks", "find", "find_many", "find_with_fallback"]
 
-
-def find(state: State, capacity: Capacity, spec: JobSpec, room: int) -> Ranks | None:
-    """GPUs for every rank, at most `room` in all, taken from `capacity` for trial; None where the gang does not fit."""
-    for hint in _hints(spec):
-        for pool in capacity.pools_of(spec.gpu_type, spec.gpu_memory_gb_min):
-            if pool.node_gpus < spec.gpus_per_replica or charged_gpus(spec, pool.node_gpus, hint) > room:
-                continue
-            ranks = _find_in(state, capacity, pool, spec, hint)
-            if ranks is not None:
-                return ranks
-    return None
+STEPS_MAX = 150_000
+"""Steps of the search for the fewest racks, some 20 ns each; first fit takes over where it would need more (R-35).
+0: always."""
+_SPREADS = {None: (), Span.NODE: (Span.NODE,), Span.RACK: (Span.RACK, Span.NODE), Span.BLOCK: tuple(Span)[::-1]}
+_ANYWHERE = Topology()
 
 
-def _hints(spec: JobSpec) -> list[Topology]:
-    """As asked for; and without any, where the hint is only a wish. One replica alone is always spread."""
-    hint = spec.topology if spec.replicas > 1 else replace(spec.topology, spread=None)
-    return [hint] if hint.strict else [hint, NO_HINT]
+class Found(NamedTuple):
+    """A placement, taken for trial. `fallback`: plain first fit found it (R-35)."""
+
+    ranks: Ranks
+    fallback: bool
 
 
-def _find_in(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    if takes_whole_nodes(spec, pool.node_gpus):
-        return _whole_nodes(state, capacity, pool, spec, hint)
-    if spec.gpus > pool.free_gpus:
-        return None
-    return _shared_nodes(state, capacity, pool, spec, hint)
+def find(
+    state: State,
+    capacity: Capacity,
+    spec: JobSpec,
+    *,
+    among: int | None = None,
+    replicas: int | None = None,
+    prefer: int = 0,
+) -> Ranks | None:
+    """GPUs for every rank, taken from `capacity` for trial; None where the gang does not fit now.
 
-
-def _fewest(
-    room: Mapping[K, int], order: Callable[[K], tuple[Any, ...]], wanted: int, limit: int | None
-) -> list[tuple[K, int]] | None:
-    """As few groups as hold `wanted`, and how many to take of each; None where it would be over `limit` groups.
-
-    The roomiest are used up first, until one group holds the rest: then the first in `order` that does.
+    `among`: bitset of the nodes that may be used, None: all. `replicas`: so many instead of the spec's. `prefer`:
+    bitset of nodes to prefer among equal ones, such as those that have the image (R-38).
     """
-    if sum(room.values()) < wanted:
-        return None
-    left = sorted((key for key in room if room[key]), key=lambda key: (-room[key], order(key)))
-    chosen: list[tuple[K, int]] = []
-    while wanted:
-        if limit is not None and len(chosen) == limit:
-            return None
-        holding = [key for key in left if room[key] >= wanted]
-        key = min(holding, key=order) if holding else left[0]
-        left.remove(key)
-        taken = min(wanted, room[key])
-        chosen.append((key, taken))
-        wanted -= taken
-    return chosen
+    if (spec.replicas if replicas is None else replicas) == 1:
+        return _one_rank(capacity, spec, among, prefer)
+    found = find_with_fallback(state, capacity, spec, among=among, replicas=replicas, prefer=prefer)
+    return None if found is None else found.ranks
 
 
-# From a node's worth up
-
-
-def _whole_nodes(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    wanted = nodes_wanted(spec, pool.node_gpus, hint)
-    if hint.pack is Span.NODE and wanted > 1:
-        return None
-    free = {block: buckets[pool.node_gpus] for block, buckets in pool.blocks.items() if buckets[pool.node_gpus]}
-    if sum(bits.bit_count() for bits in free.values()) < wanted:
-        return None
-    nodes = _pick_nodes(state, pool, free, wanted, hint)
-    if nodes is None:
-        return None
-    return _lay_ranks(capacity, nodes, spec, ranks_per_node(spec, pool.node_gpus, hint), pool.node_gpus)
-
-
-def _pick_nodes(
-    state: State, pool: Pool, free: dict[BlockId, int], wanted: int, hint: Topology
-) -> list[NodeIndex] | None:
-    """Fewest blocks; among blocks that hold it all the one with the fewest free nodes. The same for racks in it."""
-    if hint.pack is Span.RACK:
-        racks = {(block, rack): bits for block in free for rack, bits in _racks(state, free[block]).items()}
-        usable = {key: _usable(state, bits, hint.spread) for key, bits in racks.items()}
-        return _take(usable, _fewest(_counts(usable), lambda key: (usable[key].bit_count(), key), wanted, 1))
-    usable_of = {block: _usable(state, bits, hint.spread) for block, bits in free.items()}
-    blocks = _fewest(
-        _counts(usable_of),
-        lambda block: (free[block].bit_count(), pool.free_in(block), block),
-        wanted,
-        block_limit(hint),
-    )
-    if blocks is None:
-        return None
-    nodes: list[NodeIndex] = []
-    for block, count in blocks:
-        of_racks = _racks(state, usable_of[block])
-        nodes += _take(of_racks, _fewest(_counts(of_racks), _by_count(of_racks), count, None)) or []
-    return nodes
-
-
-def _by_count(groups: dict[str, int]) -> Callable[[str], tuple[Any, ...]]:
-    return lambda key: (groups[key].bit_count(), key)
-
-
-def _counts(groups: dict[K, int]) -> dict[K, int]:
-    return {key: bits.bit_count() for key, bits in groups.items()}
-
-
-def _usable(state: State, bits: int, spread: Span | None) -> int:
-    """The nodes of a block, or of a rack, that one gang may use: one in each rack, or one, where it is spread so."""
-    if spread is Span.BLOCK:
-        return bits & -bits
-    if spread is Span.RACK:
-        return sum(rack & -rack for rack in _racks(state, bits).values())
-    return bits
-
-
-def _racks(state: State, bits: int) -> dict[str, int]:
-    """Nodes of one block, by rack."""
-    racks: dict[str, int] = {}
-    for index in nodes_in(bits):
-        rack = state.nodes[index].rack
-        racks[rack] = racks.get(rack, 0) | 1 << index
-    return racks
-
-
-def _take(groups: dict[K, int], chosen: list[tuple[K, int]] | None) -> list[NodeIndex] | None:
-    if chosen is None:
-        return None
-    return [index for key, count in chosen for index in _first(groups[key], count)]
-
-
-def _first(bits: int, count: int) -> list[NodeIndex]:
-    nodes: list[NodeIndex] = []
-    for index in nodes_in(bits):
-        if len(nodes) == count:
-            break
-        nodes.append(index)
-    return nodes
-
-
-def _lay_ranks(capacity: Capacity, nodes: Iterable[NodeIndex], spec: JobSpec, per_node: int, node_gpus: int) -> Ranks:
-    """Ranks in order over the nodes; the last rank of each node claims what is left of it (R-32)."""
-    ranks: list[tuple[NodeIndex, int]] = []
-    left = spec.replicas
-    for index in nodes:
-        here = min(per_node, left)
-        left -= here
-        whole = (1 << node_gpus) - 1
-        capacity.take(index, whole)
-        for place in range(here):
-            mask = ((1 << spec.gpus_per_replica) - 1) << place * spec.gpus_per_replica
-            ranks.append((index, whole if place == here - 1 else mask))
-            whole &= ~mask
-    return tuple(ranks)
-
-
-# Less than a node's worth
-
-
-def _shared_nodes(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    """On one node where one holds it, which keeps every hint but a spread; else over several."""
-    if hint.spread is None:
-        one = _one_node(state, capacity, pool, spec.gpus)
-        if one is not None:
-            return _cut(state, capacity, one, spec)
-    if hint.pack is Span.NODE or spec.replicas == 1:
-        return None
-    return _scattered(state, capacity, pool, spec, hint)
-
-
-def _one_node(state: State, capacity: Capacity, pool: Pool, gpus: int) -> NodeIndex | None:
-    """Best fit: the node with the fewest free GPUs that holds it; in the block with the fewest free ones."""
-    for count in range(gpus, pool.node_gpus + 1):
-        best: tuple[int, BlockId] | None = None
-        for block, buckets in pool.blocks.items():
-            if buckets[count]:
-                key = (pool.free_in(block), block)
-                best = key if best is None or key < best else best
-        if best is not None:
-            bits = pool.blocks[best[1]][count]
-            return NodeIndex((bits & -bits).bit_length() - 1)
+def find_with_fallback(
+    state: State,
+    capacity: Capacity,
+    spec: JobSpec,
+    *,
+    among: int | None = None,
+    replicas: int | None = None,
+    prefer: int = 0,
+    gpus_max: int | None = None,
+    steps_max: int = STEPS_MAX,
+) -> Found | None:
+    """As `find`, and whether first fit had to take over. `gpus_max`: what the gang may be charged at most."""
+    count = spec.replicas if replicas is None else replicas
+    if count == 1:
+        ranks = _one_rank(capacity, spec, among, prefer)
+        return None if ranks is None else Found(ranks, False)
+    for hint in _wishes(spec.topology):
+        for pool, usable in _places(capacity, spec, count, among):
+            ask = _ask(pool, spec.gpus_per_replica, count, hint=hint, usable=usable, prefer=prefer)
+            if gpus_max is not None and ask.charged > gpus_max:
+                continue
+            found = _gang(state, capacity, ask, usable, steps_max)
+            if found is not None:
+                return found
     return None
 
 
-def _cut(state: State, capacity: Capacity, index: NodeIndex, spec: JobSpec) -> Ranks:
-    ranks = []
-    for _ in range(spec.replicas):
-        mask = pick_gpus(state, index, capacity.free[index], spec.gpus_per_replica)
-        capacity.take(index, mask)
-        ranks.append((index, mask))
-    return tuple(ranks)
+def find_many(
+    state: State,
+    capacity: Capacity,
+    spec: JobSpec,
+    count: int,
+    *,
+    among: int | None = None,
+    prefer: int = 0,
+) -> list[Ranks]:
+    """What `find` would give one after the other for up to `count` equal jobs, but quicker for jobs of one rank: what
+    fits best once fits best again, as long as the node has room."""
+    found: list[Ranks] = []
+    if spec.replicas > 1:
+        while len(found) < count and (ranks := find(state, capacity, spec, among=among, prefer=prefer)) is not None:
+            found.append(ranks)
+        return found
+    each = spec.gpus_per_replica
+    while len(found) < count and (index := _best_node(capacity, spec, among, prefer)) is not None:
+        free = capacity.free[index]
+        times = min(free.bit_count() // each, count - len(found))
+        masks = capacity.at[index][3].pick_many(free, each, times)
+        capacity.take(index, sum(masks))
+        found += [((index, mask),) for mask in masks]
+    return found
 
 
-def pick_gpus(state: State, index: NodeIndex, free: int, count: int) -> int:
-    """GPUs of one node: of the island with the fewest free ones that holds them all, else lowest slots first."""
-    islands: dict[int, int] = {}
-    for slot, gpu in enumerate(state.nodes[index].gpus):
-        if free >> slot & 1:
-            islands[gpu.island] = islands.get(gpu.island, 0) | 1 << slot
-    holding = [(bits.bit_count(), island) for island, bits in islands.items() if bits.bit_count() >= count]
-    bits = islands[min(holding)[1]] if holding else free
-    mask = 0
-    for _ in range(count):
-        low = bits & -bits
-        mask |= low
-        bits ^= low
-    return mask
+def _one_rank(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int) -> Ranks | None:
+    """On one node every hint holds. A rank of a whole node's size takes one that is wholly free."""
+    index = _best_node(capacity, spec, among, prefer)
+    if index is None:
+        return None
+    mask = capacity.at[index][3].pick(capacity.free[index], spec.gpus_per_replica)
+    capacity.take(index, mask)
+    return ((index, mask),)
 
 
-def _scattered(state: State, capacity: Capacity, pool: Pool, spec: JobSpec, hint: Topology) -> Ranks | None:
-    """In as few blocks as it takes, or in one rack; among those that hold it all the one with the fewest free GPUs."""
-    regions: dict[tuple[str, ...], list[NodeIndex]] = {}
-    for block, buckets in pool.blocks.items():
-        for bits in buckets[spec.gpus_per_replica :]:
-            for index in nodes_in(bits):
-                rack = (state.nodes[index].rack,) if hint.pack is Span.RACK else ()
-                regions.setdefault((block, *rack), []).append(index)
-    room = {key: _ranks_in(state, capacity, nodes, spec, hint.spread) for key, nodes in regions.items()}
-    limit = 1 if hint.pack is Span.RACK else block_limit(hint)
-    chosen = _fewest(room, lambda key: (_free_gpus(capacity, regions[key]), key), spec.replicas, limit)
+def _best_node(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int) -> NodeIndex | None:
+    """The node on which one rank fits best."""
+    each = spec.gpus_per_replica
+    for pool in capacity.by_type.get(spec.gpu_type, ()):
+        if pool.node_gpus < each or pool.free_gpus < each:
+            continue
+        for has_memory in pool.with_memory(spec.gpu_memory_gb_min):
+            usable = among if has_memory is None else _both(among, has_memory)
+            bit = pool.best_node(each, usable, prefer)
+            if bit:
+                return NodeIndex(bit.bit_length() - 1)
+    return None
+
+
+def _wishes(hint: Topology) -> list[Topology]:
+    """As asked for. Where it is only a wish, then ever looser: without a limit (what is placed is packed anyway), then
+    spread over less, then anywhere."""
+    if hint.strict:
+        return [hint]
+    return [hint, *(Topology(spread=spread) for spread in _SPREADS[hint.spread]), _ANYWHERE]
+
+
+def _places(capacity: Capacity, spec: JobSpec, count: int, among: int | None) -> list[tuple[Pool, int | None]]:
+    """Pools and the nodes of them that may be used: the fewest GPUs charged, then small nodes, then little memory."""
+    each = spec.gpus_per_replica
+    pools = [pool for pool in capacity.by_type.get(spec.gpu_type, ()) if pool.node_gpus >= each]
+    if len(pools) > 1:
+        pools.sort(key=lambda pool: charged_gpus(spec, pool.node_gpus, count))
+    return [
+        (pool, _both(among, has_memory)) for pool in pools for has_memory in pool.with_memory(spec.gpu_memory_gb_min)
+    ]
+
+
+def _both(some: int | None, others: int | None) -> int | None:
+    """Nodes of both bitsets; None: all."""
+    if some is None:
+        return others
+    return some if others is None else some & others
+
+
+# Gangs of several ranks
+
+
+def _ask(pool: Pool, each: int, replicas: int, *, hint: Topology, usable: int | None, prefer: int) -> Ask:
+    size, spread = pool.node_gpus, hint.spread is not None
+    if each * replicas >= size:
+        per_node = 1 if spread else size // each
+        whole = pool.nodes[size] if usable is None else pool.nodes[size] & usable
+        levels = alike = [(whole, 1)] if whole else []
+        units = -(-replicas // per_node)
+    else:
+        per_node, units = 0, replicas
+        levels = []
+        for free in range(each, size + 1):
+            bits = pool.nodes[free] if usable is None else pool.nodes[free] & usable
+            if bits:
+                levels.append((bits, 1 if spread else free // each))
+        alike = _together(levels)
+    return Ask(
+        pool=pool,
+        each=each,
+        replicas=replicas,
+        per_node=per_node,
+        units=units,
+        hint=hint,
+        levels=levels,
+        alike=alike,
+        prefer=prefer,
+    )
+
+
+def _together(levels: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    bits_of: dict[int, int] = {}
+    for bits, units in levels:
+        bits_of[units] = bits_of.get(units, 0) | bits
+    return [(bits, units) for units, bits in bits_of.items()]
+
+
+def _gang(state: State, capacity: Capacity, ask: Ask, usable: int | None, steps_max: int) -> Found | None:
+    """The gang on nodes of one pool."""
+    gpus = ask.each * ask.replicas
+    if ask.pool.free_gpus < gpus or not ask.enough:
+        return None
+    fallback = False
+    try:
+        if steps_max <= 0:
+            raise StepsSpent
+        chosen = _on_one_node(ask, gpus, usable) or seats(ask, steps_max)
+    except Exception:  # out of steps, or our bug: either way the gang is not to wait for it (R-35)
+        chosen, fallback = first_fit(state, ask), True
     if chosen is None:
         return None
-    ranks: list[tuple[NodeIndex, int]] = []
-    for key, count in chosen:
-        ranks += _fill(state, capacity, regions[key], spec.gpus_per_replica, count, hint.spread)
+    lay = _lay_whole if ask.per_node else _lay_shared
+    return Found(lay(capacity, ask, chosen), fallback)
+
+
+def _on_one_node(ask: Ask, gpus: int, usable: int | None) -> list[Chunk] | None:
+    """A gang that one node holds goes to the one that it fits best, unless it is to be spread."""
+    if ask.hint.spread is not None or (ask.units > 1 and ask.per_node):
+        return None
+    bit = ask.pool.best_node(ask.pool.node_gpus if ask.per_node else gpus, usable, ask.prefer)
+    return [(bit, ask.units)] if bit else None
+
+
+def _lay_whole(capacity: Capacity, ask: Ask, chosen: list[Chunk]) -> Ranks:
+    """Ranks in order over the nodes; the last rank of each node claims what is left of it (R-32)."""
+    nodes: list[NodeIndex] = []
+    for bits, _ in chosen:
+        nodes += capacity.take_whole(bits)
+    masks = _masks(ask.pool.node_gpus, ask.each, ask.per_node)
+    if len(masks) == 1:
+        return tuple(zip(nodes, repeat(masks[0])))
+    last = ask.replicas - ask.per_node * (len(nodes) - 1)
+    ranks = [(index, mask) for index in nodes[:-1] for mask in masks]
+    ranks += [(nodes[-1], mask) for mask in _masks(ask.pool.node_gpus, ask.each, last)]
     return tuple(ranks)
 
 
-def _ranks_in(state: State, capacity: Capacity, nodes: list[NodeIndex], spec: JobSpec, spread: Span | None) -> int:
-    """How many ranks the nodes hold, each of which holds one at least."""
-    if spread is None:
-        return sum(capacity.free[index].bit_count() // spec.gpus_per_replica for index in nodes)
-    return len({_group(state, index, spread) for index in nodes})
+def _masks(node_gpus: int, each: int, ranks: int) -> list[int]:
+    """GPUs of each of so many ranks on a node that is theirs alone."""
+    masks = [((1 << each) - 1) << rank * each for rank in range(ranks)]
+    masks[-1] = (1 << node_gpus) - 1 & ~sum(masks[:-1])
+    return masks
 
 
-def _free_gpus(capacity: Capacity, nodes: list[NodeIndex]) -> int:
-    return sum(capacity.free[index].bit_count() for index in nodes)
-
-
-def _fill(
-    state: State, capacity: Capacity, nodes: list[NodeIndex], gpus: int, count: int, spread: Span | None
-) -> Ranks:
-    """Rank by rank onto the fullest node that fits and that the spread allows; `_ranks_in` has counted them."""
+def _lay_shared(capacity: Capacity, ask: Ask, chosen: list[Chunk]) -> Ranks:
+    """Each rank on GPUs of as few islands as can be."""
     ranks: list[tuple[NodeIndex, int]] = []
-    used: set[object] = set()
-    for _ in range(count):
-        _, index = min(
-            (capacity.free[index].bit_count(), index)
-            for index in nodes
-            if capacity.free[index].bit_count() >= gpus and _group(state, index, spread) not in used
-        )
-        mask = pick_gpus(state, index, capacity.free[index], gpus)
-        capacity.take(index, mask)
-        ranks.append((index, mask))
-        if spread is not None:
-            used.add(_group(state, index, spread))
+    for bits, number in chosen:
+        for index in indexes_of(bits):
+            masks = capacity.at[index][3].pick_many(capacity.free[index], ask.each, number)
+            capacity.take(index, sum(masks))
+            ranks += [(index, mask) for mask in masks]
     return tuple(ranks)
-
-
-def _group(state: State, index: NodeIndex, spread: Span | None) -> object:
-    node = state.nodes[index]
-    match spread:
-        case Span.BLOCK:
-            return node.block
-        case Span.RACK:
-            return (node.block, node.rack)
-        case _:
-            return index

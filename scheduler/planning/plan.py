@@ -1,18 +1,33 @@
-"""The plan seam: what to grant now. This is the plain policy: by class, then by time of submission.
+"""The plan: what to start, stop, grow and hold now. A cycle is four named steps on one Trial.
 
-Each job in turn gets its whole gang or nothing, within its team's guarantee and borrow limit. A shape that does not
-fit is not tried again in the cycle. Whatever more the policy is to do goes in behind the same function.
+1. what room was made for starts first (pledges), 2. reservations that stand are kept, 3. the queue is walked in order:
+each job starts, or room is made for it, or the first blocked one of its type and pool has nodes held, 4. elastic jobs
+grow onto what nobody could use. The order matters: a pledge must not lose its GPUs to the walk, nor a reservation to a
+job behind it, nor a queued job to growth.
+
+Nothing is kept that the state would not give again: memories of failures only save work (P-23, C-70).
 """
 
 from collections.abc import Iterable
 
-from commands.entities import Job
-from commands.plan import Placement, Plan
+from commands.evolve.fair import advance_s
+from commands.plan import Plan, Resize
+from commands.policy import Preset
 from commands.state import Change, State
-from events.ids import GpuType, Instant, JobId, TeamId
+from events.ids import Instant, JobId
+from events.preemption import PledgeEnd
+from scheduler.planning import elastic, pledges, reserve
 from scheduler.planning.capacity import Capacity
-from scheduler.planning.fit import Ranks, find
+from scheduler.planning.forecast import Forecast
+from scheduler.planning.order import FairShares
+from scheduler.planning.pools import Pools
+from scheduler.planning.presets import plan_plainly
 from scheduler.planning.queue import Queue
+from scheduler.planning.quota import Shares
+from scheduler.planning.trial import HeldBits, Trial
+from scheduler.planning.turns import Memory, Turns
+from scheduler.planning.victims import VictimIndex
+from scheduler.planning.walk import walk
 
 
 class Planner:
@@ -21,52 +36,100 @@ class Planner:
     def __init__(self, state: State) -> None:
         self.state = state
         self.capacity = Capacity.of(state)
-        self.queue = Queue.of(state)
+        self.pools = Pools(state)
+        self.queue = Queue(state)
+        self.shares = Shares(state)
+        self.fair = FairShares(state)
+        self.forecast = Forecast(state)
+        self.victims = VictimIndex(state, self.shares)
+        self.memory = Memory()
+        self._held: HeldBits = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
         changes = list(changes)
         self.capacity.feed(self.state, changes)
+        self.pools.feed(changes)
         self.queue.feed(changes)
+        self.shares.feed(changes)
+        self.forecast.feed(changes)
+        self.victims.feed(changes)
+        self.memory.feed(changes)
+        for change in changes:
+            if change.table in ("fair_use", "quotas"):
+                self.fair.changed(change.key[0])
+            elif change.table == "policies":
+                self.fair.forget()
+            elif change.table == "pools":
+                for line in self.queue.lines.values():
+                    line.charge = 0
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
-        """What to grant at `now`, best first. Ends after `ranks_max` ranks, so that a commit stays small."""
-        self.queue.wake(self.state, now)
-        used: dict[tuple[TeamId, GpuType], int] = {}
-        placements: list[Placement] = []
-        poisoned: list[tuple[JobId, str]] = []
-        tries = ranks = 0
-        walk = self.queue.walk()
-        for job_id, _ in walk:
-            mark = self.capacity.mark()
-            try:
-                found = self._try(self.state.jobs[job_id], used)
-            except Exception as error:  # our bug in one job must not stop the others (C-46)
-                self.capacity.undo(mark)
-                poisoned.append((job_id, f"{type(error).__name__}: {error}"))
-                found = None
-            if found is None:
-                tries += 1
-                walk.failed()
-                continue
-            placements.append(Placement(job_id=job_id, ranks=found))
-            ranks += len(found)
-            if ranks >= ranks_max:
-                break
-        self.capacity.undo()
-        return Plan(n=self.state.meta.n, placements=tuple(placements), poisoned=tuple(poisoned), tries=tries)
+        """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""
+        try:
+            if self.state.policy.preset is not Preset.DEFAULT:
+                return plan_plainly(self, now, ranks_max)
+            return Cycle(self, now, ranks_max).run()
+        finally:
+            self.capacity.undo()
+            self.shares.undo()
+            self.victims.undo()
 
-    def _try(self, job: Job, used: dict[tuple[TeamId, GpuType], int]) -> Ranks | None:
-        """GPUs for the gang within its team's limit, or None."""
-        key = (job.spec.team, job.spec.gpu_type)
-        quota, usage = self.state.quotas.get(key), self.state.usage.get(key)
-        if quota is None:
-            return None
-        charged = (usage.charged if usage is not None else 0) + used.get(key, 0)
-        room = quota.guaranteed + quota.borrow_limit - charged
-        if job.spec.gpus > room:
-            return None
-        ranks = find(self.state, self.capacity, job.spec, room)
-        if ranks is not None:
-            used[key] = used.get(key, 0) + sum(mask.bit_count() for _, mask in ranks)
-        return ranks
+    def trial(self, now: Instant) -> Trial:
+        """The ground for one cycle, or for one question."""
+        return Trial(
+            state=self.state, now=now, capacity=self.capacity, shares=self.shares, pools=self.pools, held=self._held
+        )
+
+
+class Cycle:
+    """One run of the steps."""
+
+    def __init__(self, planner: Planner, now: Instant, ranks_max: int) -> None:
+        self._planner = planner
+        self._trial = planner.trial(now)
+        self._turns = Turns(planner, self._trial, ranks_max)
+        self._pledges_over: list[tuple[JobId, PledgeEnd]] = []
+        self._resizes: list[Resize] = []
+        self._tries = 0
+
+    def run(self) -> Plan:
+        """The steps, in order."""
+        self._planner.queue.begin(self._trial.now)
+        self._planner.fair.begin(self._trial.now)
+        self._start_pledged()
+        self._keep_reservations()
+        self._walk_queue()
+        self._grow()
+        turns = self._turns
+        return Plan(
+            n=self._trial.state.meta.n,
+            poisoned=tuple(turns.poisoned),
+            pledges_over=tuple(self._pledges_over),
+            holds_over=tuple(turns.holds_over),
+            resizes=tuple(self._resizes),
+            placements=tuple(turns.placements),
+            rooms=tuple(turns.rooms),
+            holds=tuple(turns.holds),
+            tries=self._tries,
+        )
+
+    def _start_pledged(self) -> None:
+        placements, over = pledges.settle(self._trial)
+        self._pledges_over += over
+        self._turns.placements += placements
+        for placement in placements:
+            job, pledge = self._trial.state.jobs[placement.job_id], self._trial.state.pledges[placement.job_id]
+            self._trial.started.add(job.id)
+            gpu_s = pledge.gpus * advance_s(job, self._trial.policy.fair_advance_s)
+            self._planner.fair.grant(pledge.team, pledge.gpu_type, gpu_s)
+
+    def _keep_reservations(self) -> None:
+        self._turns.holds_over += reserve.keep(self._trial)
+
+    def _walk_queue(self) -> None:
+        self._tries = walk(self._planner, self._trial, self._turns)
+
+    def _grow(self) -> None:
+        if not self._tries:
+            self._resizes += elastic.grow(self._trial, self._planner.victims.elastic)

@@ -1,38 +1,63 @@
-"""The queue as the planner walks it: jobs in order, by shape, so that what does not fit is tried once (C-5).
+"""The queue as the planner walks it: jobs by shape, each shape in order, so that what does not fit is tried once (C-5).
 
-Kept in step by the changes of each accepted commit. Held jobs are not in it; jobs that wait out a backoff come in
-when their time is there.
+Kept in step by the changes of each accepted commit. Held jobs, those that wait for another job, and arrays at their
+throttle are not in it; an array is one entry, however many elements it has. Jobs that wait out a backoff come in when
+their time is there.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
-from heapq import heapify, heappop, heappush, heapreplace
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 
 from commands.entities import Job
+from commands.pools import PoolRule
 from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, TeamId
-from events.job import CLASS_RANK, JobState, Topology
+from events.job import CLASS_RANK, JobSpec, QueueReason, Topology
+from scheduler.planning.order import HOUR_MS, NEVER, EntryKey, entry_key
 
-OrderKey = tuple[int, bool, int]
-"""(class rank, not in front, seq of submission): the plain order. Lower goes first."""
-Shape = tuple[TeamId, GpuType, int, int, int, tuple[object, ...]]
-"""Jobs of one shape fit or do not fit alike: team, type, replicas, GPUs per replica, memory floor, hints."""
-Entry = tuple[OrderKey, JobId]
-
-
-def order_key(job: Job) -> OrderKey:
-    return (CLASS_RANK[job.priority_class], not job.front, job.submit_seq)
+Entry = tuple[EntryKey, JobId]
+ELEMENT_RANKS = 3
+"""The start of an array's element writes one event more: it counts as so many ranks more of what a commit holds."""
+LIMIT_STEPS = 8
+"""Classes of run-time limits in each doubling: a limit counts as at most 1/8 longer than it is."""
 
 
-def shape_of(job: Job) -> Shape:
+class Shape(tuple[object, ...]):
+    """What makes queued jobs fit, or not fit, alike. Compared and hashed as a tuple."""
+
+    __slots__ = ()
+
+
+def limit_class_s(max_runtime_s: int | None) -> int:
+    """A run-time limit rounded up to its class, in seconds; 0 for none. What backfill reckons with (R-23)."""
+    if max_runtime_s is None:
+        return 0
+    shift = max(0, max_runtime_s.bit_length() - LIMIT_STEPS.bit_length())
+    return -(-max_runtime_s >> shift) << shift
+
+
+def shape_of(job: Job, rules: Sequence[PoolRule] = ()) -> Shape:
+    """Under these pools."""
     spec = job.spec
-    return (
-        spec.team,
-        spec.gpu_type,
-        spec.replicas,
-        spec.gpus_per_replica,
-        spec.gpu_memory_gb_min,
-        hint_key(spec.topology),
+    elastic = (spec.elastic.min_replicas, spec.elastic.max_replicas) if spec.elastic is not None else None
+    return Shape(
+        (
+            spec.team,
+            spec.gpu_type,
+            CLASS_RANK[job.priority_class],
+            spec.replicas,
+            spec.gpus_per_replica,
+            spec.gpu_memory_gb_min,
+            limit_class_s(job.max_runtime_s),
+            hint_key(spec.topology),
+            elastic or (),
+            spec.interactive,
+            spec.checkpoint.preemptible,
+            spec.checkpoint.grace_s,
+            job.queue_reason is QueueReason.FAULT,
+            tuple(rule.open_to(spec, job.priority_class) for rule in rules),
+        )
     )
 
 
@@ -40,85 +65,110 @@ def hint_key(hint: Topology) -> tuple[object, ...]:
     return (hint.pack or "", hint.spread or "", hint.max_blocks or 0, hint.strict)
 
 
+class Line:
+    """The queued jobs of one shape, in order.
+
+    `charge`: GPUs that each is charged for at least, 0: to be reckoned. `failed`: what the planner remembers of the
+    last try (scheduler.planning.turns).
+    """
+
+    __slots__ = ("charge", "class_rank", "deadlines", "entries", "failed", "gpu_type", "share", "spec", "team")
+
+    def __init__(self, job: Job) -> None:
+        self.team: TeamId = job.spec.team
+        self.gpu_type: GpuType = job.spec.gpu_type
+        self.class_rank: int = CLASS_RANK[job.priority_class]
+        self.spec: JobSpec = job.spec
+        """Of one of its jobs: what all of them ask for."""
+        self.share = (self.team, self.gpu_type)
+        self.charge = 0
+        self.failed: object = None
+        self.entries: list[Entry] = []
+        self.deadlines = 0
+
+
 class Queue:
     """Jobs that may be granted, by shape and order."""
 
-    def __init__(self) -> None:
-        self.shapes: dict[Shape, list[Entry]] = {}
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.lines: dict[Shape, Line] = {}
         self._of: dict[JobId, tuple[Shape, Entry]] = {}
         self._later: list[tuple[Instant, JobId]] = []
-
-    @classmethod
-    def of(cls, state: State) -> "Queue":
-        made = cls()
+        self._hour = -1
         for job_id in sorted(state.jobs.rows):
-            made._place(job_id, state.jobs[job_id])
-        return made
+            self._place(job_id, state.jobs[job_id])
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._of
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
         for change in changes:
             if change.table == "jobs":
                 self._place(change.key, change.new)
+            elif change.table == "policies":
+                self._hour = -1
+                if change.old is None or change.old.pools != self._state.policy.pools:
+                    for job_id in list(self._of):
+                        self._place(job_id, self._state.jobs[job_id])
 
-    def wake(self, state: State, now: Instant) -> None:
-        """Let in the jobs whose backoff is over."""
+    def begin(self, now: Instant) -> None:
+        """A cycle at `now`: let in the jobs whose backoff is over, and with each new hour put all in order anew."""
         while self._later and self._later[0][0] <= now:
             at, job_id = heappop(self._later)
-            job = state.jobs.get(job_id)
-            if job is not None and job.not_before_at == at and _waits(job) and job_id not in self._of:
+            job = self._state.jobs.get(job_id)
+            if job is not None and job.not_before_at == at and job.eligible and job_id not in self._of:
                 self._insert(job)
+        if now // HOUR_MS != self._hour:
+            self._hour = now // HOUR_MS
+            self._sort()
 
-    def walk(self) -> "Walk":
-        return Walk(self)
+    def shape(self, job_id: JobId) -> Shape | None:
+        """The shape of a job that is in the queue."""
+        known = self._of.get(job_id)
+        return known[0] if known is not None else None
+
+    def entry(self, job_id: JobId) -> tuple[Shape, Entry] | None:
+        """Where a job stands that is in the queue."""
+        return self._of.get(job_id)
+
+    def _sort(self) -> None:
+        for shape, line in self.lines.items():
+            line.entries = sorted((self._key(self._state.jobs[job_id]), job_id) for _, job_id in line.entries)
+            for entry in line.entries:
+                self._of[entry[1]] = (shape, entry)
+
+    def _key(self, job: Job) -> EntryKey:
+        policy = self._state.policy
+        hours = policy.ease_max_percent // policy.ease_per_hour_percent if policy.ease_per_hour_percent else 0
+        return entry_key(job, Instant(self._hour * HOUR_MS), hours)
 
     def _place(self, job_id: JobId, job: Job | None) -> None:
         if (known := self._of.pop(job_id, None)) is not None:
-            shape, entry = known
-            entries = self.shapes[shape]
-            del entries[bisect_left(entries, entry)]
-            if not entries:
-                del self.shapes[shape]
-        if job is None or not _waits(job):
+            self._remove(*known)
+        if job is None or not job.eligible:
             return
-        if job.not_before_at is not None:
+        if job.not_before_at is not None and job.not_before_at > self._state.meta.at:
             heappush(self._later, (job.not_before_at, job_id))
         else:
             self._insert(job)
 
+    def _remove(self, shape: Shape, entry: Entry) -> None:
+        line = self.lines[shape]
+        del line.entries[bisect_left(line.entries, entry)]
+        line.deadlines -= entry[0][2] != NEVER
+        if not line.entries:
+            del self.lines[shape]
+
     def _insert(self, job: Job) -> None:
-        shape, entry = shape_of(job), (order_key(job), job.id)
-        insort(self.shapes.setdefault(shape, []), entry)
+        shape, entry = shape_of(job, self._state.policy.pools), (self._key(job), job.id)
+        line = self.lines.get(shape)
+        if line is None:
+            line = self.lines[shape] = Line(job)
+        insort(line.entries, entry)
+        line.deadlines += entry[0][2] != NEVER
         self._of[job.id] = (shape, entry)
-
-
-class Walk:
-    """One walk through the queue in order. Shapes that failed are left out for the rest of it."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._heads = [(entries[0], 0, shape) for shape, entries in queue.shapes.items()]
-        heapify(self._heads)
-
-    def __iter__(self) -> Iterator[tuple[JobId, Shape]]:
-        """Yields (job, shape), best first; call `failed` to skip the shape of the job just yielded."""
-        while self._heads:
-            (_, job_id), place, shape = self._heads[0]
-            self._skip = False
-            yield job_id, shape
-            entries = self._queue.shapes[shape]
-            if self._skip or place + 1 == len(entries):
-                heappop(self._heads)
-            else:
-                heapreplace(self._heads, (entries[place + 1], place + 1, shape))
-
-    def failed(self) -> None:
-        """The job just yielded does not fit: nor do the others of its shape."""
-        self._skip = True
-
-
-def _waits(job: Job) -> bool:
-    return job.state is JobState.QUEUED and not job.held

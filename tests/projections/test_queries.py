@@ -276,6 +276,7 @@ async def test_the_feed_resumes_anywhere_and_misses_nothing(db: Any, story: Stor
         "reason": "submitted",
         "front": False,
         "not_before_at": None,
+        "waits_on": [],
     }
 
 

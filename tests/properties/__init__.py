@@ -1,1 +1,1 @@
-"""Properties of the core over random histories, written as sentences."""
+"""Properties: sentences about the policy that hold for whatever hypothesis comes up with."""

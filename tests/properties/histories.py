@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from commands import snapshot
 from commands.messages import DrainNode, EaseSilence, RemoveNode, UndrainNode, WipeNode
 from commands.reports import (
     CheckpointReport,
@@ -28,12 +29,14 @@ from commands.reports import (
 from commands.shape import breaks_hint, demanded
 from events.envelope import Event
 from events.gang import GangAllocated, LeaseReleased
-from events.ids import LeaseId, NodeId, lease_id
+from events.ids import Instant, LeaseId, NodeId, lease_id
 from events.job import JobFinished, JobRejected, JobSubmitted, PriorityClass, Span, Topology
 from events.task import TaskEnd, TaskEnded
 from scheduler.claiming import all_claims, claims_of
+from scheduler.planning.plan import Planner
 from scheduler.ports import Claim
 from tests.builders import ALL_CLASSES, L40S, job_id, quota
+from tests.properties.promises import check_promises
 from tests.scenario import Scenario
 from tests.unit.steps import cancel, change, cluster, extend, hold, release, requeue, submit
 
@@ -181,8 +184,12 @@ class History:
     # The scheduler
 
     def plans(self) -> None:
+        before, now = dict(self.state.reservations.rows), Instant(self.scenario.at + 1000)
+        loaded = Planner(snapshot.load(snapshot.dump(self.state))).plan(now)
+        assert loaded == self.scenario.planner.plan(now), "C-70: from a snapshot it plans otherwise"
         self.scenario.plan()
         self.check(self.scenario.events)
+        check_promises(self.state, before, self.scenario.events, now)
 
     def waits(self) -> None:
         self.scenario.at += self.random.choice([1, 10, 60]) * 1000

@@ -11,7 +11,7 @@ from commands.policy import Policy
 from commands.reports import CheckpointReport, FromNode, Phase, TaskEndedReport, TaskStartedReport, Tick, ZombieReport
 from events.gang import GangAllocated, GangEnding
 from events.ids import GpuMask, LeaseId, NodeId, NodeIndex, TeamId
-from events.job import EndReason, JobQueued, JobSubmitted, QueueReason
+from events.job import ArrayRange, EndReason, JobQueued, JobSubmitted, QueueReason
 from events.node import NodeDrained, NodeLost, NodeRegistered, NodesConfirmed, NodeSuspected
 from events.policy import PolicyChanged
 from events.task import TaskEnd
@@ -97,6 +97,10 @@ def submit(name: str, **fields: Any) -> SubmitJob:
     return SubmitJob(job_id=job_id(name), spec=spec(**fields))
 
 
+def array(first: int, last: int, throttle: int | None = None) -> ArrayRange:
+    return ArrayRange(first=first, last=last, throttle=throttle)
+
+
 def cancel(name: str) -> CancelJob:
     return CancelJob(job_id=job_id(name))
 
@@ -133,6 +137,12 @@ def keyed(command: Any, key: str, body: str, principal: str = "user:ada") -> Ste
 
 def plan() -> Step:
     return Scenario.plan
+
+
+def quietly(scenario: Scenario) -> None:
+    """Five more cycles, and nothing moves (C-70)."""
+    for _ in range(5):
+        scenario.when(plan()).then_nothing()
 
 
 def runs(*names: str, **fields: Any) -> Step:

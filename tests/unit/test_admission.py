@@ -60,16 +60,16 @@ REASONS: list[tuple[dict[str, Any], tuple[str, str, str, str]]] = [
     ),
     ({"image": "evil.example/x"}, (RefusalCode.IMAGE_NOT_ALLOWED, "image", "evil.example/x", "good.example/, b/")),
     (
-        {"array": ArrayRange(first=0, last=9)},
-        (RefusalCode.NOT_SUPPORTED, "array", "an array", "arrays are not scheduled yet"),
+        {"array": ArrayRange(first=0, last=50_000)},
+        (RefusalCode.ARRAY_TOO_LARGE, "array", "50001 elements", "50000 elements"),
     ),
     (
         {"depends_on": (Dependency(job=JobId("j_x"), when=DependsWhen.AFTER_OK),)},
-        (RefusalCode.NOT_SUPPORTED, "depends_on", "dependencies", "not scheduled yet"),
+        (RefusalCode.UNKNOWN_DEPENDENCY, "depends_on[0].job", "j_x", "a job of this cluster"),
     ),
     (
-        {"elastic": Elastic(min_replicas=1, max_replicas=2)},
-        (RefusalCode.NOT_SUPPORTED, "elastic", "an elastic range", "not scheduled yet"),
+        {"elastic": Elastic(min_replicas=5, max_replicas=9), "replicas": 6, "gpus_per_replica": 8},
+        (RefusalCode.OVER_QUOTA, "replicas", "40 GPUs", "32 GPUs"),
     ),
     ({"gpu_type": GpuType("tpu")}, (RefusalCode.UNKNOWN_GPU_TYPE, "gpu_type", "tpu", "h100, l40s")),
     (
@@ -81,31 +81,31 @@ REASONS: list[tuple[dict[str, Any], tuple[str, str, str, str]]] = [
     ({"replicas": 5, "gpus_per_replica": 8}, (RefusalCode.OVER_QUOTA, "replicas", "40 GPUs", "32 GPUs")),
     (
         {"replicas": 2, "gpus_per_replica": 8, "hint": pack("node")},
-        (RefusalCode.HINT_IMPOSSIBLE, "topology.pack", "16 GPUs", "8 GPUs"),
+        (RefusalCode.HINT_IMPOSSIBLE, "topology.pack", "2 replicas", "1 replicas"),
     ),
     (
         {"replicas": 3, "gpus_per_replica": 8, "hint": pack("rack")},
-        (RefusalCode.HINT_IMPOSSIBLE, "topology.pack", "24 GPUs", "16 GPUs"),
+        (RefusalCode.HINT_IMPOSSIBLE, "topology.pack", "3 replicas", "2 replicas"),
     ),
     (
-        {"gpu_type": L40S, "replicas": 2, "gpus_per_replica": 4, "hint": spread("block")},
+        {"gpu_type": L40S, "replicas": 2, "gpus_per_replica": 4, "gpu_memory_gb_min": 40},
         (RefusalCode.OVER_CLUSTER, "replicas", "8 GPUs", "4 GPUs"),
     ),
     (
         {"replicas": 3, "hint": spread("block")},
-        (RefusalCode.HINT_IMPOSSIBLE, "topology.spread", "3 replicas", "2 blocks"),
+        (RefusalCode.HINT_IMPOSSIBLE, "topology.spread", "3 replicas", "2 replicas"),
     ),
     (
         {"replicas": 4, "hint": spread("rack")},
-        (RefusalCode.HINT_IMPOSSIBLE, "topology.spread", "4 replicas", "3 racks"),
+        (RefusalCode.HINT_IMPOSSIBLE, "topology.spread", "4 replicas", "3 replicas"),
     ),
     (
         {"replicas": 7, "hint": spread("node")},
-        (RefusalCode.HINT_IMPOSSIBLE, "topology.spread", "7 replicas", "6 nodes"),
+        (RefusalCode.HINT_IMPOSSIBLE, "topology.spread", "7 replicas", "6 replicas"),
     ),
     (
         {"replicas": 3, "hint": spread("rack", 1)},
-        (RefusalCode.HINT_IMPOSSIBLE, "topology.spread", "3 replicas", "2 racks"),
+        (RefusalCode.HINT_IMPOSSIBLE, "topology.spread", "3 replicas", "2 replicas"),
     ),
 ]
 
@@ -125,8 +125,8 @@ def test_blocks_that_do_not_hold_it() -> None:
     assert admitted(scenario, replicas=5, gpus_per_replica=8, hint=at_most(2)) == (
         RefusalCode.HINT_IMPOSSIBLE,
         "topology.max_blocks",
-        "40 GPUs",
-        "32 GPUs",
+        "5 replicas",
+        "4 replicas",
     )
     assert admitted(scenario, replicas=4, gpus_per_replica=8, hint=at_most(2)) is None
 
@@ -142,6 +142,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"image": "good.example/x"},
     {"image": None},
     {"replicas": 1, "hint": spread("block", 1)},
+    {"gpu_type": L40S, "replicas": 2, "gpus_per_replica": 4, "hint": spread("block")},
 ]
 
 

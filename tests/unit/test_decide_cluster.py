@@ -53,7 +53,9 @@ class TestQuota:
         """All lines or none."""
         ready.given(SetQuota(team=BLUE, lines=lines(h100=10)))
         ready.when(SetQuota(team=RED, lines=lines(l40s=1, h100=7))).then_refused(
-            RefusalCode.OVER_INVENTORY, "h100.guaranteed", "6 of 16 registered GPUs are not guaranteed to other teams"
+            RefusalCode.OVER_INVENTORY,
+            "h100.guaranteed",
+            "6 of 16 registered GPUs outside pools are not guaranteed to other teams",
         )
         assert (RED, L40S) not in ready.state.quotas
         ready.when(SetQuota(team=RED, lines=lines(h100=6))).then(QuotaChanged)

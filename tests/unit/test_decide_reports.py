@@ -295,7 +295,8 @@ class TestRunTime:
 
     def test_an_unlimited_job_consumes_nothing(self, ready: Scenario) -> None:
         """There is nothing to count against."""
-        ready.given(runs("a", priority_class="prod-serving", max_runtime_s=None), after(9), checkpointed("a", 1))
+        ready.given(quota(guaranteed=8), runs("a", priority_class="prod-serving", max_runtime_s=None))
+        ready.given(after(9), checkpointed("a", 1))
         assert ready.job("a").consumed_s == 0
 
 

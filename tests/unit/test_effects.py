@@ -8,7 +8,7 @@ import pytest
 
 from commands import snapshot
 from commands.evolve import cluster as cluster_rules
-from commands.evolve import gangs, jobs, nodes
+from commands.evolve import following, gangs, holdings, jobs, nodes
 from commands.evolve.fold import RULES
 from commands.state import State
 from events.catalogue import EventType
@@ -58,7 +58,7 @@ def told(scenario: Scenario, heard: dict[int, int] | None = None) -> list[tuple[
 @pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.name)
 def test_every_event_type_has_exactly_one_meaning(entry: EventType) -> None:
     """One rule in one file of commands/evolve, and none for anything that is no event."""
-    tables = (jobs.RULES, gangs.RULES, nodes.RULES, cluster_rules.RULES)
+    tables = (jobs.RULES, following.RULES, gangs.RULES, nodes.RULES, holdings.RULES, cluster_rules.RULES)
     assert sum(entry.cls in table for table in tables) == 1
     assert set(RULES) == {known.cls for known in catalogue()}
 

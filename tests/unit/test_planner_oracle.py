@@ -13,7 +13,7 @@ from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.fit import find
-from tests.builders import PLENTY, spec
+from tests.builders import spec
 from tests.scenario import Scenario
 from tests.unit.steps import cluster
 
@@ -68,7 +68,7 @@ def test_the_planner_finds_a_placement_exactly_where_there_is_one(
     """For whole-node and shared jobs, under every hint and every two of them at once."""
     scenario = idle(drawn(fleet))
     asked = spec(replicas=replicas, gpus_per_replica=gpus, hint=hint)
-    ranks = find(scenario.state, Capacity.of(scenario.state), asked, PLENTY)
+    ranks = find(scenario.state, Capacity.of(scenario.state), asked)
     assert (ranks is not None) == exists(scenario, asked)
     if ranks is not None:
         _keeps_its_promises(scenario, asked, ranks)
@@ -83,7 +83,7 @@ def test_a_wish_never_keeps_a_gang_from_a_place(
     scenario = idle(drawn(fleet))
     wish = Topology(pack=hint.pack, spread=hint.spread, max_blocks=hint.max_blocks, strict=False)
     asked = spec(replicas=replicas, gpus_per_replica=gpus, hint=wish)
-    ranks = find(scenario.state, Capacity.of(scenario.state), asked, PLENTY)
+    ranks = find(scenario.state, Capacity.of(scenario.state), asked)
     assert (ranks is not None) == exists(scenario, spec(replicas=replicas, gpus_per_replica=gpus))
     if ranks is not None and exists(scenario, asked):
         assert not breaks_hint(scenario.state, wish, ranks)
@@ -95,7 +95,7 @@ def test_whole_nodes_take_as_few_blocks_as_there_can_be(fleet: list[list[tuple[s
     """And within what they take of a block as few racks."""
     scenario = idle(drawn(fleet))
     asked = spec(replicas=replicas, gpus_per_replica=GPUS)
-    ranks = find(scenario.state, Capacity.of(scenario.state), asked, PLENTY)
+    ranks = find(scenario.state, Capacity.of(scenario.state), asked)
     if ranks is None:
         return
     fewest = min(len(_blocks(scenario, nodes)) for nodes in placements(scenario, asked))

@@ -79,6 +79,7 @@ def test_jobs_that_wait_out_a_backoff_come_in_when_it_is_over() -> None:
     scenario = Scenario().given(cluster("b0: [8]"), quota(), submit("a"), plan(), fails, plan(), fails)
     until = scenario.job("a").not_before_at
     assert until is not None
+    assert scenario.planner.plan(Instant(until - 1)).empty()
     scenario.given(hold("a"), release("a")).when(plan()).then_nothing()
     assert Planner(scenario.state).plan(Instant(until - 1)).placements == ()
     assert len(Planner(scenario.state).plan(until).placements) == 1

@@ -1,0 +1,58 @@
+"""Who may displace whom (R-40, R-42). The one place for that rule: the planner chooses by it, the applier checks by it.
+
+Borrowed leases give way to covered jobs, lower classes to higher ones; what was preempted of late is left alone. Why
+nobody can displace the job that displaced it: docs/adr/0009-no-preemption-loops.md.
+"""
+
+from commands.entities import Attempt, Job
+from commands.policy import Policy
+from events.ids import Instant
+from events.job import CLASS_RANK, PriorityClass
+
+DAY_MS = 86_400_000
+
+
+def untouchable(job: Job) -> bool:
+    """prod-serving, and what said `preemptible: false`: starts only covered, and is never a victim."""
+    return job.priority_class is PriorityClass.PROD_SERVING or not job.spec.checkpoint.preemptible
+
+
+def may_displace(
+    policy: Policy, now: Instant, job: Job, covered: bool, victim: Job, attempt: Attempt, borrowed: bool
+) -> bool:
+    """May the queued `job`, which would start covered or not, stop the victim's attempt, which is borrowed or not?"""
+    if untouchable(victim) or victim.id == job.id:
+        return False
+    lower = CLASS_RANK[victim.priority_class] > CLASS_RANK[job.priority_class]
+    shielded = shielded_until(policy, now, victim, attempt) > now
+    if victim.spec.team == job.spec.team:
+        return lower and not shielded
+    if job.priority_class is PriorityClass.PROD_SERVING:
+        return covered and borrowed
+    if covered:
+        return borrowed or (lower and not shielded)
+    return borrowed and lower and not shielded
+
+
+def shielded_until(policy: Policy, now: Instant, job: Job, attempt: Attempt) -> Instant:
+    """Until when the attempt is shielded by what its job has suffered of late (R-42); `now` or before: it is not.
+
+    After a preemption for half an hour from its start, after two for an hour, after three until the first of them is
+    a day ago. While it has not started yet, its start is now.
+    """
+    recent = [at for at in job.preempted_at if at > now - DAY_MS]
+    began = attempt.running_at if attempt.running_at is not None else now
+    until = 0
+    if attempt.after_preemption:
+        until = began + policy.shield_after_preemption_s * 1000
+    if len(recent) >= 2:
+        until = max(until, began + policy.shield_after_two_s * 1000)
+    if len(recent) >= policy.preemptions_max:
+        until = max(until, recent[-policy.preemptions_max] + DAY_MS)
+    return Instant(until)
+
+
+def saved_at(job: Job, attempt: Attempt) -> Instant:
+    """Up to when the attempt's work is safe: its last checkpoint, or its start. What came after is lost if it stops."""
+    began = attempt.running_at if attempt.running_at is not None else attempt.granted_at
+    return began if job.checkpoint is None else Instant(max(began, job.checkpoint.at))

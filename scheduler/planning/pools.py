@@ -1,0 +1,79 @@
+"""Which nodes a job may use at all: declared pools and hot spares, as bitsets (R-34, R-37).
+
+What a pool is and whom it is open to is said in commands.pools, which spares are held in scheduler.planning.spares.
+Kept in step by the changes of each accepted commit.
+"""
+
+from collections.abc import Iterable
+
+from commands.entities import Job
+from commands.pools import PoolRule, pool_of
+from commands.state import Change, State
+from events.job import PriorityClass, QueueReason
+from scheduler.planning.spares import Spares
+
+
+class Pools:
+    """Masks of the pools, and of the spares of gangs that run."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._masks: list[tuple[PoolRule, int]] = []
+        self._spares = Spares(state)
+        self._declared = 0
+        self._declare()
+
+    def feed(self, changes: Iterable[Change]) -> None:
+        """Follow the changes of an accepted commit."""
+        changes = list(changes)
+        self._spares.feed(changes)
+        if any(map(_redraws, changes)):
+            self._declare()
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes with what is eligible for whom, but for what the job itself says."""
+        return (self._declared, self._spares.version)
+
+    @property
+    def sets_apart(self) -> bool:
+        """Is any node not for everybody?"""
+        return bool(self._masks) or self._spares.any
+
+    def eligible(self, job: Job) -> int | None:
+        """Bitset of the nodes that the job may use (with every bit that stands for no node); None: all."""
+        shut = 0
+        for rule, mask in self._masks:
+            if not rule.open_to(job.spec, job.priority_class):
+                shut |= mask
+        if job.priority_class is not PriorityClass.PREEMPTIBLE and job.queue_reason is not QueueReason.FAULT:
+            shut |= self._spares.held(job.spec.gpu_type)
+        return ~shut if shut else None
+
+    def home(self, job: Job) -> tuple[str, int]:
+        """(name, bitset) of the pools that are there for the job, to be tried before the rest of the fleet; ("", 0):
+        none. The name is that of the first."""
+        name, bits = "", 0
+        for rule, mask in self._masks:
+            if mask and rule.is_for(job.spec, job.priority_class):
+                name, bits = name or rule.name, bits | mask
+        return name, bits
+
+    def _declare(self) -> None:
+        self._declared += 1
+        masks = {rule.name: 0 for rule in self._state.policy.pools}
+        if masks:
+            for node in self._state.nodes.rows.values():
+                rule = pool_of(self._state.policy.pools, node)
+                if rule is not None:
+                    masks[rule.name] |= 1 << node.index
+        self._masks = [(rule, masks[rule.name]) for rule in self._state.policy.pools]
+
+
+def _redraws(change: Change) -> bool:
+    """Could the change move a node into a pool, or out of one?"""
+    if change.table == "policies":
+        return True
+    if change.table != "nodes":
+        return False
+    return change.old is None or change.new is None or change.old.block != change.new.block

@@ -1,0 +1,262 @@
+"""Preemption and reclaim: the smallest set that makes room for a job (R-40 to R-45). The way in.
+
+Where to look and whom to stop is found by preempt_nodes (whole nodes), preempt_shared (one node) and preempt_other
+(all else), on the index of victims. Here a solution becomes a Room: the exact coming placement, taken for trial, with
+the victims and those that are awaited. All of it or nothing: nobody is stopped for a job that then does not start.
+"""
+
+from collections.abc import Iterable
+
+from commands.displace import untouchable
+from commands.entities import AttemptKey, Job
+from commands.plan import Ranks, Room
+from commands.shape import charged_gpus
+from events.ids import NodeIndex
+from events.job import Span
+from events.preemption import PreemptionRule
+from scheduler.planning import reserve
+from scheduler.planning.forecast import Forecast
+from scheduler.planning.preempt_ask import Ask, Found, Step, least
+from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, levels_of
+from scheduler.planning.preempt_nodes import emptied, wanted_nodes
+from scheduler.planning.preempt_other import anyhow
+from scheduler.planning.preempt_shared import on_one_node
+from scheduler.planning.queue import hint_key
+from scheduler.planning.trial import Trial
+from scheduler.planning.victims import VictimIndex
+
+
+def make_room(
+    trial: Trial, forecast: Forecast, job: Job, covered: bool, victims: VictimIndex | None = None
+) -> Room | None:
+    """Victims and the placement that their end makes possible; None where no legal set is, or nobody is in the way.
+
+    What it takes is taken in `trial` and `victims`: the free GPUs of the placement, the victims, the team's share.
+    Without an index one is made for this one question: at most one room a cycle is found so.
+    """
+    if job.spec.gpu_type in trial.unpledged:
+        return None
+    if victims is None:
+        if trial.stopping:
+            return None
+        victims = VictimIndex(trial.state, trial.shares)
+    victims.refresh(trial.now)
+    levels = levels_of(job.priority_class, covered)
+    if not any(key[0] == job.spec.gpu_type and ground.gives(levels) for key, ground in victims.grounds.items()):
+        return None
+    among = reserve.usable(trial, job)
+    shape = (_shape(job), covered, among)
+    if victims.failed.get(shape, trial.now) > trial.now:
+        return None
+    asks = _asks(trial, victims, job, covered, among, shape)
+    best = _search(trial, victims, asks)
+    if best is None:
+        if not (trial.started or trial.stopping):
+            victims.failed[shape] = victims.next_change_at()
+        return None
+    return _take(trial, victims, job, *best)
+
+
+def _shape(job: Job) -> tuple[object, ...]:
+    """Jobs that are alike here."""
+    spec = job.spec
+    return (
+        spec.team,
+        job.priority_class,
+        spec.checkpoint.preemptible,
+        spec.gpu_type,
+        spec.replicas,
+        spec.gpus_per_replica,
+        spec.gpu_memory_gb_min,
+        hint_key(spec.topology),
+        spec.elastic and spec.elastic.min_replicas,
+    )
+
+
+def _asks(
+    trial: Trial, victims: VictimIndex, job: Job, covered: bool, among: int | None, shape: tuple[object, ...]
+) -> list[Ask]:
+    """The search on each size of nodes that the job can use. Jobs of a shape share it while one cycle tries them."""
+    spec = least(job.spec)
+    room = trial.shares.standing((spec.team, spec.gpu_type)).covered_room
+    known: list[Ask] | None = victims.asks.get(shape)
+    if known is not None and all(ask.covered == (covered and ask.gpus <= room) for ask in known):
+        for ask in known:
+            ask.job = job
+        return known
+    asks: list[Ask] = []
+    for key in sorted(victims.grounds):
+        if key[0] == spec.gpu_type and key[1] >= spec.gpus_per_replica:
+            ground = victims.grounds[key]
+            usable = ground.with_memory(spec.gpu_memory_gb_min)
+            within = covered and charged_gpus(spec, key[1]) <= room
+            asks.append(Ask(trial, victims, job, within, ground, usable if among is None else usable & among))
+    victims.asks[shape] = asks
+    return asks
+
+
+def _search(trial: Trial, victims: VictimIndex, asks: list[Ask]) -> tuple[Ask, Found] | None:
+    """The best solution over all sizes of nodes. Placements of this cycle that the index does not know of yet are
+    reckoned in as they are met."""
+    while True:
+        best: tuple[Ask, Found] | None = None
+        for ask in asks:
+            found = _solve(ask)
+            if found is not None and (best is None or found[:2] < best[1][:2]):
+                best = (ask, found)
+        if best is None:
+            return None
+        stale = [index for index in best[1].nodes if victims.taken(index, trial.capacity.free[index])]
+        if not stale:
+            return best if _worth_it(victims, best[1]) and _within_quota(trial, victims, *best) else None
+
+
+def _worth_it(victims: VictimIndex, found: Found) -> bool:
+    """Where the job fits as it is, nobody has to make room (C-12)."""
+    places = victims.places
+    return bool(found.victims) or any(places[index].awaited or places[index].lent for index in found.nodes)
+
+
+def _solve(ask: Ask) -> Found | None:
+    """The first step in which there is a solution."""
+    wide = ask.hint.spread in (Span.RACK, Span.BLOCK)
+    for number, step in enumerate(ask.steps):
+        if not ask.whole:
+            found = _less_than_a_node(ask, number, step)
+        elif wide:
+            found = anyhow(ask, number, step)
+        else:
+            found = emptied(ask, number, step, wanted_nodes(ask))
+        if found is not None:
+            return found
+    return None
+
+
+def _less_than_a_node(ask: Ask, number: int, step: Step) -> Found | None:
+    """On one node, where the hint lets it; apart, where that takes fewer victims."""
+    found = None
+    if ask.hint.spread is None or ask.spec.replicas == 1:
+        found = on_one_node(ask, number, step)
+    if ask.spec.replicas == 1 or ask.hint.pack is Span.NODE or (found is not None and not found.cost.jobs):
+        return found
+    apart = anyhow(ask, number, step)
+    return apart if found is None or (apart is not None and apart[:2] < found[:2]) else found
+
+
+def _within_quota(trial: Trial, victims: VictimIndex, ask: Ask, found: Found) -> bool:
+    """Once the victims of its own team are gone; covered, where the job starts only so (R-12, R-40)."""
+    standing = trial.shares.standing((ask.spec.team, ask.spec.gpu_type))
+    must_be_covered = untouchable(ask.job) and not ask.covered
+    if ask.gpus <= standing.room and not must_be_covered:
+        return True
+    own = [rank for rank in found.victims if rank.team == ask.spec.team]
+    if ask.gpus > standing.room + sum(rank.gpus for rank in own):
+        return False
+    if not must_be_covered:
+        return True
+    given_up = sum(rank.gpus for rank in own if COVERED <= victims.entries[rank.key].level < SHIELDED)
+    return len(own) == len(found.victims) and ask.gpus <= standing.covered_room + given_up
+
+
+# A solution becomes a Room
+
+
+def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found) -> Room:
+    borrowed = any(_is_borrowed(victims.entries[rank.key].level) for rank in found.victims)
+    stopped = tuple(sorted([rank.key for rank in found.victims]))
+    theirs = _held_on(victims, found)
+    victims.stop(stopped)
+    trial.stopping.update(stopped)
+    ranks = _lay(trial, victims, ask, found.nodes)
+    awaited: set[AttemptKey] = set()
+    shrinks: dict[AttemptKey, list[int]] = {}
+    for index, mask in _by_node(ranks).items():
+        free = mask & trial.capacity.free[index]
+        if free:
+            trial.capacity.take(index, free)
+        if victims.places[index].lent & mask:
+            for key, lent in victims.lent_on(index, mask).items():
+                shrinks.setdefault(key, []).extend(lent)
+                victims.shrink(key, lent)
+        if mask & ~free & ~theirs[index]:
+            awaited.update(_holders(trial, victims, index, mask))
+        victims.pledge(index, mask)
+    victims.settle()
+    trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
+    return Room(
+        job_id=job.id,
+        ranks=ranks,
+        victims=stopped,
+        awaited=tuple(sorted(awaited.difference(stopped))),
+        rule=PreemptionRule.RECLAIM if ask.covered and borrowed else PreemptionRule.PRIORITY,
+        shrinks=tuple((key, tuple(sorted(shrinks[key]))) for key in sorted(shrinks)),
+    )
+
+
+def _is_borrowed(level: int) -> bool:
+    return level < COVERED or level == SHIELDED
+
+
+def _held_on(victims: VictimIndex, found: Found) -> dict[NodeIndex, int]:
+    """GPUs of the victims on each node that the job will use."""
+    going = set(found.victims)
+    held: dict[NodeIndex, int] = {}
+    for index in found.nodes:
+        held[index] = 0
+        for item in victims.places[index].items:
+            if item.rank in going:
+                held[index] |= item.mask
+    return held
+
+
+def _by_node(ranks: Ranks) -> dict[NodeIndex, int]:
+    masks: dict[NodeIndex, int] = {}
+    for index, mask in ranks:
+        masks[index] = masks.get(index, 0) | mask
+    return masks
+
+
+def _holders(trial: Trial, victims: VictimIndex, index: NodeIndex, mask: int) -> Iterable[AttemptKey]:
+    """Attempts about to end that hold some of these GPUs."""
+    for job_id, number, rank in trial.state.nodes[index].leases:
+        key = (job_id, number)
+        if victims.entries[key].level == AWAITED and trial.state.attempts[key].ranks[rank][1] & mask:
+            yield key
+
+
+def _lay(trial: Trial, victims: VictimIndex, ask: Ask, nodes: list[NodeIndex]) -> Ranks:
+    """Ranks on what the nodes give now that the victims are about to end (R-32)."""
+    spec = ask.spec
+    if ask.whole:
+        return _lay_whole(ask, nodes)
+    ranks: list[tuple[NodeIndex, int]] = []
+    most = 1 if ask.hint.spread is not None else spec.replicas
+    for index in nodes:
+        place = victims.places[index]
+        kept = place.base & ~place.lent
+        enough = kept.bit_count() >= min(most, spec.replicas - len(ranks)) * spec.gpus_per_replica
+        base = kept if enough else place.base
+        here = min(most, base.bit_count() // spec.gpus_per_replica, spec.replicas - len(ranks))
+        for _ in range(here):
+            mask = trial.capacity.at[index][3].pick(base, spec.gpus_per_replica)
+            ranks.append((index, mask))
+            base &= ~mask
+    assert len(ranks) == spec.replicas, "the nodes do not hold the gang"
+    return tuple(ranks)
+
+
+def _lay_whole(ask: Ask, nodes: list[NodeIndex]) -> Ranks:
+    """Ranks in order over the nodes; the last rank of each node claims what is left of it."""
+    each, size = ask.spec.gpus_per_replica, ask.ground.node_gpus
+    per_node = 1 if ask.hint.spread is not None else max(1, size // each)
+    places = ask.index.places
+    ranks: list[tuple[NodeIndex, int]] = []
+    left = ask.spec.replicas
+    for index in sorted(nodes, key=lambda index: (*places[index].rack, index)):
+        whole, here = (1 << size) - 1, min(per_node, left)
+        left -= here
+        for rank in range(here):
+            mask = ((1 << each) - 1) << rank * each if rank < here - 1 else whole
+            ranks.append((index, mask))
+            whole &= ~mask
+    return tuple(ranks)

@@ -1,0 +1,242 @@
+"""What nodes could give, and the order in which attempts are displaced: the ground on which victims are sought.
+
+Levels are that order (R-40, R-42); a *view* is a set of levels that some job may displace, so that "which nodes could
+be emptied for it" is one look into a bitset. Which views a job has, and in which order, is in `chain_of`; that it
+agrees with commands.displace.may_displace is shown by test.
+"""
+
+from bisect import bisect_left, insort
+from typing import NamedTuple
+
+from commands.entities import AttemptKey, Node
+from events.ids import BlockId, GpuType, JobId, NodeIndex, TeamId
+from events.job import CLASS_RANK, PriorityClass
+
+BORROWED, COVERED, SHIELDED, AWAITED, NEVER = 0, 3, 6, 7, 8
+"""Levels: BORROWED + 0, 1, 2 and COVERED + 0, 1, 2 for preemptible, research, prod-batch; borrowed and shielded (R-42);
+about to end by itself; not to be had."""
+LEVELS = 7
+VIEWS: tuple[tuple[int, ...], ...] = (
+    (),
+    (0,),
+    (0, 1),
+    (0, 1, 2),
+    (0, 1, 2, 3),
+    (0, 1, 2, 3, 4),
+    (0, 1, 2, 6),
+    (0, 1, 2, 3, 6),
+    (0, 1, 2, 3, 4, 6),
+)
+"""Levels of each view. View 0: what is free, or about to be."""
+
+_COVERED_CHAINS = {
+    PriorityClass.PROD_SERVING: (0, 1, 2, 3, 6),
+    PriorityClass.PROD_BATCH: (0, 1, 2, 3, 4, 5, 8),
+    PriorityClass.RESEARCH: (0, 1, 2, 3, 4, 7),
+    PriorityClass.PREEMPTIBLE: (0, 1, 2, 3, 6),
+}
+_BORROWING_CHAINS = {
+    PriorityClass.PROD_SERVING: (0,),
+    PriorityClass.PROD_BATCH: (0, 1, 2),
+    PriorityClass.RESEARCH: (0, 1),
+    PriorityClass.PREEMPTIBLE: (0,),
+}
+
+
+def levels_of(priority_class: PriorityClass, covered: bool) -> frozenset[int]:
+    """Every level of which a job may displace some, of other teams or of its own."""
+    own = COVERED + CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[priority_class]
+    return frozenset((*VIEWS[chain_of(priority_class, covered)[-1]], *range(COVERED, own)))
+
+
+def chain_of(priority_class: PriorityClass, covered: bool) -> tuple[int, ...]:
+    """Views of a job on the leases of other teams, each with more in it than the one before (R-40)."""
+    return (_COVERED_CHAINS if covered else _BORROWING_CHAINS)[priority_class]
+
+
+class Rank(NamedTuple):
+    """A victim's place among those of its level, best first: few GPUs, little work lost, then by team, late start."""
+
+    gpus: int
+    minus_saved_at: int
+    team: TeamId
+    minus_granted_at: int
+    job_id: JobId
+    number: int
+
+    @property
+    def key(self) -> AttemptKey:
+        return (self.job_id, self.number)
+
+
+class Item(NamedTuple):
+    """What one attempt holds on one node."""
+
+    level: int
+    rank: Rank
+    mask: int
+
+
+class Entry(NamedTuple):
+    """An attempt as a victim. `lent`: ranks that it gives back when a queued job can use them (R-44); `going`: those
+    that it goes on without, and that will soon be gone."""
+
+    level: int
+    gpu_type: GpuType
+    rank: Rank
+    nodes: tuple[NodeIndex, ...]
+    lent: frozenset[int] = frozenset()
+    going: frozenset[int] = frozenset()
+
+    def awaited(self) -> "Entry":
+        """The same, about to end."""
+        return Entry(AWAITED, self.gpu_type, self.rank, self.nodes, self.lent, self.going)
+
+
+class Place:
+    """What a node could give. `base`: its GPUs that are free, lent, or about to be free; `counts`: with the victims of
+    each view."""
+
+    __slots__ = ("awaited", "bit", "block", "counts", "free", "ground", "index", "items", "lent", "memory_gb", "rack")
+
+    def __init__(self, ground: "Ground", node: Node) -> None:
+        self.ground = ground
+        self.index = node.index
+        self.bit = 1 << node.index
+        self.block = node.block
+        self.rack = (node.block, node.rack)
+        self.memory_gb = node.gpu_memory_gb
+        self.free = 0
+        self.lent = 0
+        self.awaited = 0
+        self.items: tuple[Item, ...] = ()
+        self.counts: tuple[int, ...] = ()
+
+    @property
+    def base(self) -> int:
+        return self.free | self.lent | self.awaited
+
+    def count(self) -> tuple[int, ...]:
+        """GPUs that it could give, by view."""
+        sums = [0] * LEVELS
+        for item in self.items:
+            sums[item.level] += item.mask.bit_count()
+        view0 = self.base.bit_count()
+        view1 = view0 + sums[0]
+        view2 = view1 + sums[1]
+        view3 = view2 + sums[2]
+        view4 = view3 + sums[3]
+        view5 = view4 + sums[4]
+        shielded = sums[SHIELDED]
+        return (view0, view1, view2, view3, view4, view5, view3 + shielded, view4 + shielded, view5 + shielded)
+
+    def recount(self) -> None:
+        """It changed: count anew."""
+        before, self.counts = self.counts, self.count()
+        self.ground.note(self)
+        self.ground.move(self.bit, before, self.counts)
+
+
+GroundKey = tuple[GpuType, int]
+"""(type, GPUs of a node)."""
+
+
+class Ground:
+    """Nodes of one type and size. `views[v][count]`: bitset of those that could give so many GPUs in view v.
+    `ranked[level, size][team]`: (rank, node) of the attempts that hold `size` GPUs of a node, best first."""
+
+    def __init__(self, key: GroundKey) -> None:
+        self.key = key
+        self.node_gpus = key[1]
+        self.all = 0
+        self.loose = 0
+        """Bitset of the nodes that have something lent, or about to be free."""
+        self.views = [[0] * (self.node_gpus + 1) for _ in VIEWS]
+        self.blocks: dict[BlockId, int] = {}
+        self.racks: dict[tuple[BlockId, str], int] = {}
+        self.memory: dict[int, int] = {}
+        self.ranked: dict[tuple[int, int], dict[TeamId, list[tuple[Rank, NodeIndex]]]] = {}
+
+    def enter(self, place: Place) -> None:
+        """A node came in."""
+        bit = place.bit
+        self.all |= bit
+        self.note(place)
+        self.blocks[place.block] = self.blocks.get(place.block, 0) | bit
+        self.racks[place.rack] = self.racks.get(place.rack, 0) | bit
+        self.memory[place.memory_gb] = self.memory.get(place.memory_gb, 0) | bit
+        for view, count in enumerate(place.counts):
+            self.views[view][count] |= bit
+
+    def leave(self, place: Place) -> None:
+        """A node takes no work any more, or is another."""
+        bit = place.bit
+        self.all ^= bit
+        self.loose &= ~bit
+        self.blocks[place.block] ^= bit
+        self.racks[place.rack] ^= bit
+        self.memory[place.memory_gb] ^= bit
+        for view, count in enumerate(place.counts):
+            self.views[view][count] ^= bit
+
+    def note(self, place: Place) -> None:
+        """Has the node something that comes free without victims?"""
+        if place.awaited or place.lent:
+            self.loose |= place.bit
+        else:
+            self.loose &= ~place.bit
+
+    def gives(self, levels: frozenset[int]) -> bool:
+        """Is there anything beside what is free: something loose, or leases of these levels?"""
+        return bool(self.loose) or any(by_team and key[0] in levels for key, by_team in self.ranked.items())
+
+    def move(self, bit: int, old: tuple[int, ...], new: tuple[int, ...]) -> None:
+        """A node could give other numbers of GPUs now."""
+        if old != new:
+            for nodes, before, after in zip(self.views, old, new, strict=True):
+                if before != after:
+                    nodes[before] ^= bit
+                    nodes[after] |= bit
+
+    def rank_in(self, item: Item, index: NodeIndex) -> None:
+        """An attempt holds GPUs of the node."""
+        by_team = self.ranked.setdefault((item.level, item.mask.bit_count()), {})
+        insort(by_team.setdefault(item.rank.team, []), (item.rank, index))
+
+    def rank_out(self, item: Item, index: NodeIndex) -> None:
+        """It does so no more, or otherwise."""
+        by_team = self.ranked[item.level, item.mask.bit_count()]
+        ranked = by_team[item.rank.team]
+        del ranked[bisect_left(ranked, (item.rank, index))]
+        if not ranked:
+            del by_team[item.rank.team]
+
+    def with_memory(self, memory_gb_min: int) -> int:
+        """Bitset of the nodes that have so much."""
+        bits = 0
+        for memory_gb, nodes in self.memory.items():
+            if memory_gb >= memory_gb_min:
+                bits |= nodes
+        return bits
+
+    def at_least(self, view: int, count: int) -> int:
+        """Bitset of the nodes that could give `count` GPUs or more."""
+        bits = 0
+        for nodes in self.views[view][max(0, count) :]:
+            bits |= nodes
+        return bits
+
+
+def room_of(node: Node) -> tuple[object, ...]:
+    """What of a node matters here."""
+    return (
+        node.used,
+        node.broken,
+        node.pledged,
+        node.state,
+        node.drained,
+        node.confirmed,
+        node.leases,
+        node.generation,
+        node.block,
+    )

@@ -1,0 +1,131 @@
+"""Room for a job of less than a node's worth on one node: one victim where one is enough, else as few as it takes."""
+
+from itertools import combinations
+
+from events.ids import NodeIndex
+from scheduler.planning.capacity import indexes_of
+from scheduler.planning.preempt_ask import Ask, Found, Step
+from scheduler.planning.preempt_ground import VIEWS, Item, Rank
+
+NODES_TRIED_MAX = 64
+"""Nodes on which sets of several victims are looked for, of those that need the fewest GPUs freed."""
+SETS_MAX = 500
+"""Sets of equal size that are compared on one node."""
+
+
+def on_one_node(ask: Ask, number: int, step: Step) -> Found | None:
+    """The cheapest victims on one node that hold the whole job; None where there are none in this step."""
+    need = ask.spec.gpus
+    nodes = ask.nodes_with(step, need)
+    if not nodes:
+        return None
+    for count in range(need, ask.ground.node_gpus + 1):
+        if idle := nodes & ask.ground.views[0][count]:
+            return ask.found(number, indexes_of(idle)[:1], ())
+    one = _one_victim(ask, number, step, nodes)
+    if one is not None and not one.cost.wasteful:
+        return one
+    several = _several(ask, number, step, nodes)
+    if one is None or several is None:
+        return several or one
+    return min(one, several, key=lambda found: found[:2])
+
+
+# One victim
+
+
+def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
+    """The best single victim: few GPUs, little work lost, of the team that is furthest over its share, begun late, by
+    job id (R-40)."""
+    need, ground, own_team, others = ask.spec.gpus, ask.ground, ask.spec.team, VIEWS[step.view]
+    best: tuple[Rank, NodeIndex] | None = None
+    for (level, size), by_team in ground.ranked.items():
+        if not by_team or not (level in others or level in step.own):
+            continue
+        there = nodes & ground.at_least(0, need - size)
+        if not there:
+            continue
+        for team, ranked in by_team.items():
+            if level not in (step.own if team == own_team else others):
+                continue
+            found = _first(ranked, there)
+            if found is None:
+                continue
+            cost = found[0][:2]
+            if best is None or cost < best[0][:2] or (cost == best[0][:2] and _sooner(ask, found, best)):
+                best = found
+    return None if best is None else Found(number, ask.cost((best[0],)), [best[1]], [best[0]])
+
+
+def _first(ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, NodeIndex] | None:
+    """The best that lies on one of the nodes."""
+    for found in ranked:
+        if there >> found[1] & 1:
+            return found
+    return None
+
+
+def _sooner(ask: Ask, one: tuple[Rank, NodeIndex], other: tuple[Rank, NodeIndex]) -> bool:
+    """Of two that cost the same."""
+    first, second = one[0], other[0]
+    if first.team != second.team:
+        share = ask.index.over_share
+        first_over, second_over = share(first.team, ask.spec.gpu_type), share(second.team, ask.spec.gpu_type)
+        if first_over != second_over:
+            return first_over > second_over
+    return (first[3:], one[1]) < (second[3:], other[1])
+
+
+# Several victims
+
+
+def _several(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
+    """The best set on one of the nodes that need the fewest GPUs freed."""
+    best: Found | None = None
+    for index in _least_short(ask, nodes):
+        place = ask.index.places[index]
+        need = ask.spec.gpus - place.counts[0]
+        victims = _fewest(ask, ask.items(step, place), need)
+        found = ask.found(number, [index], victims)
+        if best is None or found[:2] < best[:2]:
+            best = found
+    return best
+
+
+def _least_short(ask: Ask, nodes: int) -> list[NodeIndex]:
+    found: list[NodeIndex] = []
+    for count in range(ask.ground.node_gpus, -1, -1):
+        found += indexes_of(nodes & ask.ground.views[0][count])
+        if len(found) >= NODES_TRIED_MAX:
+            break
+    return found[:NODES_TRIED_MAX]
+
+
+def _fewest(ask: Ask, items: list[Item], need: int) -> list[Rank]:
+    """Of the sets that free enough the one that costs least; all of them together do."""
+    best = None
+    least = _least_number(items, need)
+    for number in range(least, len(items) + 1):
+        for tried, chosen in enumerate(combinations(sorted(items, key=lambda item: item.rank), number)):
+            if tried >= SETS_MAX:
+                break
+            if sum(item.mask.bit_count() for item in chosen) >= need:
+                ranks = [item.rank for item in chosen]
+                key = (ask.cost(ranks), ranks)
+                best = key if best is None or key < best else best
+        if best is not None and not best[0].wasteful:
+            break
+    return best[1] if best is not None else _largest(items, least)
+
+
+def _least_number(items: list[Item], need: int) -> int:
+    total = 0
+    for number, size in enumerate(sorted((item.mask.bit_count() for item in items), reverse=True), 1):
+        total += size
+        if total >= need:
+            return number
+    raise AssertionError("they do not free enough")
+
+
+def _largest(items: list[Item], number: int) -> list[Rank]:
+    return [item.rank for item in sorted(items, key=lambda item: (-item.mask.bit_count(), item.rank))[:number]]

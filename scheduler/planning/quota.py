@@ -1,0 +1,190 @@
+"""Who stands where with its quota: covered and borrowed use (R-12).
+
+Which leases are covered is found by walking them (commands.coverage: the one place for that rule); here the walks are
+kept, and what a cycle grants for trial is added. A queued job is covered if covered use + its charged GPUs stays within
+the guarantee. While a team uses no more than its guarantee all of it is covered, and nothing has to be walked.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from commands.coverage import walk
+from commands.displace import untouchable
+from commands.entities import Attempt, AttemptKey
+from commands.state import Change, State
+from events.ids import GpuType, JobId, TeamId
+
+__all__ = ["NOTHING", "ShareKey", "Shares", "Standing", "untouchable"]
+
+ShareKey = tuple[TeamId, GpuType]
+
+
+class Standing(NamedTuple):
+    """A team's place on one type, in GPUs. `limit`: guarantee plus borrow limit; `use`: charged and pledged now."""
+
+    guaranteed: int
+    limit: int
+    use: int
+    covered: int
+
+    @property
+    def room(self) -> int:
+        """GPUs it may still start, borrowed ones included."""
+        return self.limit - self.use
+
+    @property
+    def covered_room(self) -> int:
+        """GPUs it may still start inside its guarantee."""
+        return self.guaranteed - self.covered
+
+
+NOTHING = Standing(guaranteed=0, limit=0, use=0, covered=0)
+
+
+class Shares:
+    """Standings of all teams, kept in step with accepted commits, with what a cycle grants for trial on top."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._attempts: dict[ShareKey, set[AttemptKey]] = {}
+        self._pledges: dict[ShareKey, set[JobId]] = {}
+        self._pledged: dict[ShareKey, int] = {}
+        self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
+        self._granted: list[tuple[ShareKey, int, bool]] = []
+        self._extra: dict[ShareKey, tuple[int, int]] = {}
+        self._known: dict[ShareKey, Standing] = {}
+        for attempt in state.attempts.rows.values():
+            self._attempts.setdefault((attempt.team, attempt.gpu_type), set()).add(attempt.key)
+        for pledge in state.pledges.rows.values():
+            key = (pledge.team, pledge.gpu_type)
+            self._pledges.setdefault(key, set()).add(pledge.job_id)
+            self._pledged[key] = self._pledged.get(key, 0) + pledge.gpus
+
+    def feed(self, changes: Iterable[Change]) -> None:
+        """Follow the changes of an accepted commit."""
+        assert not self._granted, "a plan is on trial"
+        self._known.clear()
+        for change in changes:
+            row = change.new if change.new is not None else change.old
+            match change.table:
+                case "attempts":
+                    self._feed_attempt(change)
+                case "pledges":
+                    key = (row.team, row.gpu_type)
+                    if change.new is None:
+                        self._pledges[key].discard(row.job_id)
+                    else:
+                        self._pledges.setdefault(key, set()).add(row.job_id)
+                    by = (change.new is not None) - (change.old is not None)
+                    self._pledged[key] = self._pledged.get(key, 0) + by * row.gpus
+                    self._walked.pop(key, None)
+                case "quotas":
+                    self._walked.pop((row.team, row.gpu_type), None)
+                case "jobs" if change.old is not None and change.new is not None:
+                    if change.old.priority_class != change.new.priority_class:
+                        self._walked.pop((row.spec.team, row.spec.gpu_type), None)
+                case _:
+                    pass
+
+    def _feed_attempt(self, change: Change) -> None:
+        row: Attempt = change.new if change.new is not None else change.old
+        key = (row.team, row.gpu_type)
+        if change.old is None:
+            self._attempts.setdefault(key, set()).add(row.key)
+        elif change.new is None:
+            self._attempts[key].discard(row.key)
+        if change.old is None or change.new is None or _turns(change.old) != _turns(change.new):
+            self._walked.pop(key, None)
+
+    def standing(self, key: ShareKey) -> Standing:
+        """Where a team stands on a type, with what was granted for trial."""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._standing(key)
+        return known
+
+    def _standing(self, key: ShareKey) -> Standing:
+        quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
+        if quota is None:
+            return NOTHING
+        pledged = self._pledged.get(key, 0)
+        use = (usage.charged if usage is not None else 0) + pledged
+        covered = use if use <= quota.guaranteed else self._walk(key)[0]
+        extra_use, extra_covered = self._extra.get(key, (0, 0))
+        return Standing(
+            guaranteed=quota.guaranteed,
+            limit=quota.guaranteed + quota.borrow_limit,
+            use=use + extra_use,
+            covered=covered + extra_covered,
+        )
+
+    def covered_left(self, key: ShareKey) -> int:
+        """GPUs of the guarantee that no lease or pledge is covered by, without what is granted for trial."""
+        quota, extra = self._state.quotas.get(key), self._extra.get(key, (0, 0))[1]
+        return 0 if quota is None else self.standing(key).covered_room + extra
+
+    def borrowed(self, key: ShareKey) -> frozenset[AttemptKey]:
+        """Attempts whose leases are borrowed, those that are ending included."""
+        quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
+        guaranteed = quota.guaranteed if quota is not None else 0
+        use = (usage.charged if usage is not None else 0) + self._pledged.get(key, 0)
+        return frozenset() if use <= guaranteed else self._walk(key)[1]
+
+    def teams_on(self, gpu_type: GpuType) -> list[ShareKey]:
+        """Teams that have attempts on a type, in order."""
+        return sorted(key for key, attempts in self._attempts.items() if key[1] == gpu_type and attempts)
+
+    def anybody_on(self, gpu_type: GpuType) -> bool:
+        """Does any attempt hold GPUs of the type?"""
+        return any(key[1] == gpu_type and attempts for key, attempts in self._attempts.items())
+
+    def attempts_of(self, key: ShareKey) -> list[AttemptKey]:
+        """A team's attempts on a type, in order."""
+        return sorted(self._attempts.get(key, ()))
+
+    # What a cycle grants
+
+    def start(self, key: ShareKey, gpus: int) -> None:
+        """Count the GPUs of a start for trial: covered if they still fit in the guarantee."""
+        self.grant(key, gpus, gpus <= self.standing(key).covered_room)
+
+    def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
+        """Count GPUs for trial; `undo` takes them off."""
+        self._granted.append((key, gpus, covered))
+        within_gpus = gpus if covered else 0
+        known = self._known.get(key)
+        if known is not None:
+            self._known[key] = Standing(known[0], known[1], known[2] + gpus, known[3] + within_gpus)
+        use, within = self._extra.get(key, (0, 0))
+        self._extra[key] = (use + gpus, within + within_gpus)
+
+    def mark(self) -> int:
+        """A place in the trial to come back to."""
+        return len(self._granted)
+
+    def undo(self, mark: int = 0) -> None:
+        """Take off what was granted since `mark`."""
+        while len(self._granted) > mark:
+            key, gpus, covered = self._granted.pop()
+            self._known.pop(key, None)
+            use, within = self._extra[key]
+            self._extra[key] = (use - gpus, within - (gpus if covered else 0))
+        if not mark:
+            self._extra.clear()
+
+    def _walk(self, key: ShareKey) -> tuple[int, frozenset[AttemptKey]]:
+        """(covered GPUs, borrowed attempts) of a team that uses more than its guarantee."""
+        known = self._walked.get(key)
+        if known is not None:
+            return known
+        quota = self._state.quotas.get(key)
+        attempts = map(self._state.attempts.__getitem__, self._attempts.get(key, ()))
+        pledges = map(self._state.pledges.__getitem__, self._pledges.get(key, ()))
+        walked = walk(self._state, quota.guaranteed if quota is not None else 0, attempts, pledges)
+        self._walked[key] = walked
+        return walked
+
+
+def _turns(attempt: Attempt) -> tuple[int, bool]:
+    """What of an attempt the walk looks at and may change."""
+    return (attempt.charged, attempt.ending is not None)

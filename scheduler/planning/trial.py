@@ -1,0 +1,99 @@
+"""The ground on which a cycle tries things out: the state, the time, and the indices with what was taken so far.
+
+Every step of a cycle works on the same Trial. Whatever it takes (GPUs from `capacity`, room from `shares`) is given
+back at the end of the cycle: a plan that is not applied leaves no trace (C-70).
+"""
+
+from dataclasses import dataclass, field
+
+from commands.entities import AttemptKey, Job, NodeState, Reservation, ReservationKey
+from commands.policy import Policy
+from commands.shape import least_charge
+from commands.state import State
+from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
+from scheduler.planning.capacity import Capacity
+from scheduler.planning.pools import Pools
+from scheduler.planning.quota import Shares
+
+HeldBits = dict[ReservationKey, tuple[tuple[NodeIndex, ...], int]]
+"""Bitset of the nodes of each reservation, with the nodes that it is of."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """One cycle at `now`.
+
+    `reservations`: as they will be after this cycle, by key. `stopping`: attempts that this cycle stops. `started`:
+    jobs that it starts; `busy_until`: nodes that they use, until when (0: no limit).
+    """
+
+    state: State
+    now: Instant
+    capacity: Capacity
+    shares: Shares
+    pools: Pools | None = None
+    reservations: dict[ReservationKey, Reservation] = field(default_factory=dict)
+    stopping: set[AttemptKey] = field(default_factory=set)
+    started: set[JobId] = field(default_factory=set)
+    busy_until: dict[NodeIndex, int] = field(default_factory=dict)
+    unpledged: set[GpuType] = field(default_factory=set)
+    """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""
+    held: HeldBits = field(default_factory=dict)
+    _charges: dict[JobId, int] = field(default_factory=dict)
+
+    @property
+    def policy(self) -> Policy:
+        return self.state.policy
+
+    def eligible(self, job: Job) -> int | None:
+        """Bitset of the nodes that the job may use at all; None: every one."""
+        return None if self.pools is None else self.pools.eligible(job)
+
+    def home(self, job: Job) -> tuple[str, int]:
+        """(name, bitset) of the pool that is there for the job; ("", 0): none."""
+        return ("", 0) if self.pools is None else self.pools.home(job)
+
+    def pool_of(self, job: Job) -> str:
+        """The declared pool that the job belongs to; "" for the rest of the fleet."""
+        return self.home(job)[0]
+
+    def charge(self, job: Job) -> int:
+        """GPUs that its start is charged for at least (R-12, R-32)."""
+        charge = self._charges.get(job.id)
+        if charge is None:
+            charge = self._charges[job.id] = least_charge(self.state, job.spec)
+        return charge
+
+    def holds(self, job_id: JobId) -> bool:
+        """Are nodes held for the job?"""
+        return any(held.job_id == job_id for held in self.reservations.values())
+
+    def bits_of(self, reservation: Reservation) -> int:
+        """Bitset of the held nodes."""
+        known = self.held.get(reservation.key)
+        if known is None or known[0] is not reservation.nodes:
+            bits = 0
+            for index in reservation.nodes:
+                bits |= 1 << index
+            known = self.held[reservation.key] = (reservation.nodes, bits)
+        return known[1]
+
+    def in_service(self, nodes: tuple[NodeIndex, ...]) -> bool:
+        """Do all of them still take work?"""
+        rows = self.state.nodes.rows
+        return all(
+            rows[index].drained is None
+            and not rows[index].broken
+            and rows[index].state in (NodeState.UP, NodeState.SUSPECT)
+            for index in nodes
+        )
+
+    def busy_blocks(self) -> set[BlockId]:
+        """Blocks on which this cycle has started something."""
+        rows = self.state.nodes.rows
+        return {rows[index].block for index in self.busy_until}
+
+    def reckoned(self, nodes: list[tuple[int, NodeIndex]]) -> list[tuple[int, NodeIndex]]:
+        """Free times of nodes, with what this cycle has started."""
+        unlimited = 1 << 60
+        return sorted((max(end, self.busy_until.get(index, end) or unlimited), index) for end, index in nodes)

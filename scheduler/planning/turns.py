@@ -1,0 +1,328 @@
+"""What a job gets when its turn comes: a start, room that is made for it, nodes that are held, or nothing.
+
+In this order (R-43): start on what is free; take nodes held for a lower tier; make room; hold nodes. What did not come
+about is remembered, with all that could change it: to try again would only cost time (C-5).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commands.entities import Attempt, Job, Node
+from commands.evolve.fair import advance_s
+from commands.plan import Hold, Placement, Ranks, Room
+from commands.state import Change
+from events.ids import GpuType, Instant, JobId, NodeIndex
+from events.job import PriorityClass
+from events.reservation import FreedBecause
+from scheduler.planning import elastic, preempt, reserve
+from scheduler.planning.fit import find_with_fallback
+from scheduler.planning.forecast import UNLIMITED
+from scheduler.planning.queue import ELEMENT_RANKS, Line
+from scheduler.planning.quota import untouchable
+from scheduler.planning.trial import Trial
+
+if TYPE_CHECKING:
+    from scheduler.planning.plan import Planner
+
+Stamp = tuple[object, ...]
+ALWAYS = Instant(1 << 62)
+
+
+class Memory:
+    """What did not fit, with all that this rested on, and until when: kept with each line of the queue, and for the
+    jobs that have nodes held. Only what failed while nothing of the type was taken for trial is remembered: so it holds
+    of the state, whatever becomes of the plan."""
+
+    def __init__(self) -> None:
+        self._holders: dict[JobId, Note] = {}
+        self._since = 0
+        self.moves: dict[GpuType, int] = {}
+        """Rises with whatever could change who might have to make room on a type."""
+
+    def feed(self, changes: Iterable[Change]) -> None:
+        """Follow the changes of an accepted commit."""
+        for change in changes:
+            if change.table == "policies" or (change.table == "meta" and change.old.epoch != change.new.epoch):
+                self._holders.clear()
+                self._since += 1
+            elif (gpu_type := _moved(change)) is not None:
+                self.moves[gpu_type] = self.moves.get(gpu_type, 0) + 1
+
+    def of(self, line: Line, holder: JobId | None) -> "Note | None":
+        """What is remembered of a line, or of one of its jobs that has nodes held."""
+        note = line.failed if holder is None else self._holders.get(holder)
+        return note if isinstance(note, Note) and note.since == self._since else None
+
+    def note(self, line: Line, holder: JobId | None, stamp: Stamp, until: Instant) -> None:
+        """It failed, and will until then, unless something of the stamp changes."""
+        note = Note(stamp, until, self._since)
+        if holder is None:
+            line.failed = note
+            return
+        if len(self._holders) > 1_000:
+            self._holders.clear()
+        self._holders[holder] = note
+
+
+class Note(NamedTuple):
+    """A failure. `since`: the policy and the epoch under which it was noted."""
+
+    stamp: Stamp
+    until: Instant
+    since: int
+
+
+def _moved(change: Change) -> GpuType | None:
+    """The type on which the change could let somebody be displaced who could not be before."""
+    old, new = change.old, change.new
+    row = new if new is not None else old
+    matters = _MATTERS.get(change.table)
+    if matters is None or (matters(old) if old is not None else ()) == (matters(new) if new is not None else ()):
+        return None
+    gpu_type: GpuType = row.spec.gpu_type if change.table == "jobs" else row.gpu_type
+    return gpu_type
+
+
+def _stake(attempt: Attempt) -> Stamp:
+    ends = (attempt.ending_at, attempt.limit_at, attempt.running_at)
+    return (attempt.charged, *ends, attempt.ranks, attempt.growths, attempt.stopping, attempt.stopping_at)
+
+
+def _room(node: Node) -> Stamp:
+    return (node.used, node.broken, node.pledged, node.state, node.drained, node.confirmed, node.block, node.gpus)
+
+
+def _rank(job: Job) -> Stamp:
+    """Of a job that holds GPUs."""
+    return (job.priority_class, job.preempted_at, job.open_attempts) if job.open_attempts else ()
+
+
+_MATTERS: dict[str, Callable[[Any], object]] = {
+    "attempts": _stake,
+    "nodes": _room,
+    "jobs": _rank,
+    "quotas": lambda quota: quota,
+    "pledges": lambda pledge: pledge,
+}
+
+
+class Turns:
+    """What one cycle gives, as it is given."""
+
+    def __init__(self, planner: "Planner", trial: Trial, ranks_max: int) -> None:
+        self._planner = planner
+        self._trial = trial
+        self.ranks_left = ranks_max
+        self.poisoned: list[tuple[JobId, str]] = []
+        self.placements: list[Placement] = []
+        self.rooms: list[Room] = []
+        self.holds: list[Hold] = []
+        self.holds_over: list[tuple[JobId, FreedBecause]] = []
+        self._holds_made = 0
+        self._elements: dict[JobId, int] = {}
+        """Elements that it starts of each array."""
+        self._unreckoned: dict[NodeIndex, None] = {}
+        """Nodes of which something was taken that the index of victims does not know yet."""
+        self._all_alike = not planner.pools.sets_apart
+        self._advance_s = trial.policy.fair_advance_s
+        self._touched: set[GpuType] = set()
+        """Types of which something was taken."""
+
+    def take(self, line: Line, job_id: JobId) -> bool:
+        """The turn of a job. False: others of its shape need not be tried."""
+        trial, planner = self._trial, self._planner
+        job = trial.state.jobs.rows[job_id]
+        if job_id in trial.state.pledges.rows or job_id in trial.started:
+            return True
+        holder = job_id if trial.reservations and trial.holds(job_id) else None
+        note = planner.memory.of(line, holder) if line.failed is not None or holder is not None else None
+        if note is not None and trial.now < note.until and note.stamp == self._stamp(line, job):
+            return False
+        marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
+        held, before = self._holds_made, (trial.reservations.copy(), self.holds.copy(), self.holds_over.copy())
+        try:
+            if self._decide(line, job):
+                return True
+        except Exception as error:  # our bug in one job must not stop the others (C-46)
+            trial.capacity.undo(marks[0])
+            trial.shares.undo(marks[1])
+            planner.victims.undo(marks[2])
+            trial.reservations, self.holds, self.holds_over = before
+            self._elements.pop(job_id, None)
+            self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
+            return True
+        if line.gpu_type not in self._touched and line.gpu_type not in trial.unpledged and held == self._holds_made:
+            planner.memory.note(line, holder, self._stamp(line, job), self._until(job))
+        return False
+
+    def elements_left(self, job_id: JobId) -> bool:
+        """Is it an array of which this cycle started an element, and may start more (R-7)? It keeps its entry."""
+        if not 0 < self._elements.get(job_id, 0) < self._trial.state.jobs[job_id].grants_max:
+            return False
+        return all(room.job_id != job_id for room in self.rooms)
+
+    # What is remembered
+
+    def _stamp(self, line: Line, job: Job) -> Stamp:
+        """Whatever could let a shape fit that did not: GPUs that came free, its team's standing, reservations, who is
+        to be displaced, and for one that has nodes held, or might, when others end."""
+        trial, planner, gpu_type = self._trial, self._planner, line.gpu_type
+        standing = trial.shares.standing(line.share)
+        own = trial.reservations.get((gpu_type, trial.pool_of(job)))
+        ends = planner.forecast.version if own is None or own.job_id == job.id else 0
+        return (
+            trial.capacity.freed.get(gpu_type, 0),
+            planner.memory.moves.get(gpu_type, 0),
+            planner.pools.version,
+            standing.room,
+            standing.covered_room,
+            ends,
+            reserve.standing_on(trial, gpu_type),
+        )
+
+    def _until(self, job: Job) -> Instant:
+        """Up to when time alone changes nothing: protections end, new victims may be taken, a start is overdue."""
+        self._planner.victims.refresh(self._trial.now)
+        until = self._planner.victims.next_change_at()
+        for held in self._trial.reservations.values():
+            if held.job_id == job.id and held.start_at >= self._trial.now:
+                until = min(until, Instant(held.start_at + 1))
+        return until
+
+    # What is given
+
+    def _decide(self, line: Line, job: Job) -> bool:
+        standing, charge = self._trial.shares.standing(line.share), line.charge
+        covered = charge <= standing.covered_room
+        alone = untouchable(job)
+        if charge > standing.room or (alone and not covered):
+            if charge <= standing.room and job.priority_class is PriorityClass.PROD_SERVING and self._in_pool(job):
+                return True
+            self._over(job.id, FreedBecause.GONE)
+            return False
+        gpus_max = standing.covered_room if alone else standing.room
+        if self._start_on_free(job, gpus_max):
+            return True
+        lower = reserve.overtaken(self._trial, job, covered)
+        if lower and self._overtakes(lower, lambda: self._start_on_free(job, gpus_max)):
+            return True
+        if self._make_room(job, covered):
+            return True
+        if lower and self._overtakes(lower, lambda: self._make_room(job, covered)):
+            return True
+        self._hold(job, covered)
+        return False
+
+    def _in_pool(self, job: Job) -> bool:
+        """Outside its team's guarantee prod-serving starts in its pool only (R-40)."""
+        _, home = self._trial.home(job)
+        if not home:
+            return False
+        usable = reserve.usable(self._trial, job)
+        return self._place(job, home if usable is None else home & usable, None)
+
+    def _start_on_free(self, job: Job, gpus_max: int) -> bool:
+        """In its own pool first, then wherever it may (R-37)."""
+        if self._all_alike and not self._trial.reservations:
+            return self._place(job, None, gpus_max)
+        usable = reserve.usable(self._trial, job)
+        _, home = self._trial.home(job)
+        if home and self._place(job, home if usable is None else home & usable, gpus_max):
+            return True
+        return self._place(job, usable, gpus_max)
+
+    def _place(self, job: Job, among: int | None, gpus_max: int | None) -> bool:
+        """Start it on nodes of `among` where it fits. False, and nothing taken, where it does not."""
+        trial = self._trial
+        if job.spec.elastic is not None:
+            ranks = elastic.find(trial, job, among)
+            if ranks is None:
+                return False
+            self._start(job, ranks, False)
+            return True
+        found = find_with_fallback(trial.state, trial.capacity, job.spec, among=among, gpus_max=gpus_max)
+        if found is None:
+            return False
+        self._start(job, found.ranks, found.fallback)
+        return True
+
+    def _start(self, job: Job, ranks: Ranks, fallback: bool) -> None:
+        trial, spec = self._trial, job.spec
+        gpus = ranks[0][1].bit_count() if len(ranks) == 1 else sum([mask.bit_count() for _, mask in ranks])
+        trial.shares.start((spec.team, spec.gpu_type), gpus)
+        self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
+        self._touched.add(spec.gpu_type)
+        if job.elements is None:
+            trial.started.add(job.id)
+        else:
+            self._elements[job.id] = self._elements.get(job.id, 0) + 1
+            self.ranks_left -= ELEMENT_RANKS
+        limit_s = job.max_runtime_s
+        until = UNLIMITED if limit_s is None else trial.now + max(1, limit_s - job.consumed_s) * 1000
+        busy: dict[NodeIndex, int] = trial.busy_until
+        for index, _ in ranks:
+            self._unreckoned[index] = None
+            if until > busy.get(index, 0):
+                busy[index] = until
+        self.placements.append(Placement(job_id=job.id, ranks=ranks, fallback=fallback))
+        self.ranks_left -= len(ranks)
+        if trial.reservations:
+            self._over(job.id, FreedBecause.STARTED)
+
+    def _overtakes(self, lower: list[JobId], succeeds: Callable[[], bool]) -> bool:
+        """Nodes held for jobs of a lower group or class are no obstacle: their reservations end, if that helps."""
+        held = dict(self._trial.reservations)
+        for job_id in lower:
+            reserve.drop(self._trial, job_id)
+        if succeeds():
+            for job_id in lower:
+                self._hold_over(job_id, FreedBecause.OVERTAKEN)
+            return True
+        self._trial.reservations = held
+        return False
+
+    def _make_room(self, job: Job, covered: bool) -> bool:
+        """By others' end, where somebody runs at all."""
+        trial, planner = self._trial, self._planner
+        if not trial.shares.anybody_on(job.spec.gpu_type):
+            return False
+        planner.victims.refresh(trial.now)
+        for index in self._unreckoned:
+            planner.victims.taken(index, trial.capacity.free[index])
+        self._unreckoned.clear()
+        room = preempt.make_room(trial, planner.forecast, job, covered, planner.victims)
+        if room is None:
+            return False
+        self._touched.add(job.spec.gpu_type)
+        self.rooms.append(room)
+        for index, _ in room.ranks:
+            trial.busy_until[index] = UNLIMITED
+        return True
+
+    def _over(self, job_id: JobId, because: FreedBecause) -> None:
+        """The job's reservation, if it has one, ends."""
+        if self._trial.holds(job_id):
+            reserve.drop(self._trial, job_id)
+            self._hold_over(job_id, because)
+
+    def _hold_over(self, job_id: JobId, because: FreedBecause) -> None:
+        """A reservation ends that is in the log, or that this very cycle made or moved."""
+        self.holds = [hold for hold in self.holds if hold.job_id != job_id]
+        if any(held.job_id == job_id for held in self._trial.state.reservations.rows.values()):
+            self.holds_over.append((job_id, because))
+
+    def _hold(self, job: Job, covered: bool) -> None:
+        """The first blocked job of a node or more, of each type and pool, has its nodes held (R-23)."""
+        before = self._trial.reservations.get((job.spec.gpu_type, self._trial.pool_of(job)))
+        if before is not None and before.job_id in reserve.overtaken(self._trial, job, covered):
+            reserve.drop(self._trial, before.job_id)
+        else:
+            before = None
+        hold = reserve.reserve(self._trial, self._planner.forecast, job)
+        if hold is not None:
+            if before is not None:
+                self._hold_over(before.job_id, FreedBecause.OVERTAKEN)
+            self._holds_made += 1
+            self.holds.append(hold)
+        elif before is not None:
+            self._trial.reservations[before.key] = before

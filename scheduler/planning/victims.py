@@ -1,0 +1,400 @@
+"""Who could make room, and where: running attempts by node, ranked as victims (R-40, R-42, R-43). An index.
+
+Kept in step by accepted commits: `feed` only notes what changed, `refresh` reckons it in when somebody asks. Within a
+cycle room is made for trial (`stop`, `pledge`), and all is put back (`undo`).
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Any
+
+from commands.displace import saved_at, shielded_until, untouchable
+from commands.entities import Attempt, AttemptKey, Job, Node
+from commands.state import Change, State
+from events.ids import GpuType, Instant, NodeIndex, TeamId
+from events.job import CLASS_RANK, PriorityClass
+from scheduler.planning.capacity import schedulable
+from scheduler.planning.elastic import lent_ranks
+from scheduler.planning.preempt_ground import (
+    AWAITED,
+    BORROWED,
+    COVERED,
+    LEVELS,
+    NEVER,
+    SHIELDED,
+    Entry,
+    Ground,
+    GroundKey,
+    Item,
+    Place,
+    Rank,
+    room_of,
+)
+from scheduler.planning.quota import ShareKey, Shares
+
+
+class VictimIndex:
+    """The index over the fleet."""
+
+    def __init__(self, state: State, shares: Shares) -> None:
+        self._state = state
+        self._shares = shares
+        self.grounds: dict[GroundKey, Ground] = {}
+        self.places: dict[NodeIndex, Place] = {}
+        self.entries: dict[AttemptKey, Entry] = {}
+        self.held_by: dict[tuple[TeamId, int], int] = {}
+        """(team, level) -> bitset of the nodes on which it has leases of that level."""
+        self.failed: dict[object, Instant] = {}
+        """Searches that found nothing -> until when that holds, if nothing changes. Only saves work."""
+        self.asks: dict[object, Any] = {}
+        """Searches of this cycle, by shape."""
+        self.elastic: dict[AttemptKey, None] = {}
+        """Attempts of elastic jobs, in the order of their start."""
+        self._borrowed: dict[ShareKey, frozenset[AttemptKey]] = {}
+        self._later: list[tuple[Instant, AttemptKey]] = []
+        self._dirty_attempts: set[AttemptKey] = set(state.attempts.rows)
+        self._dirty_nodes: set[NodeIndex] = set(state.nodes.rows)
+        self._dirty_teams: set[ShareKey] = {(row.team, row.gpu_type) for row in state.attempts.rows.values()}
+        for attempt in state.attempts.rows.values():
+            self._note_elastic(attempt, gone=False)
+        self._stopped: set[AttemptKey] = set()
+        self._stopped_gpus: dict[ShareKey, int] = {}
+        self._pledged: dict[NodeIndex, int] = {}
+        self._taken: dict[NodeIndex, int] = {}
+        self._changed: set[Place] = set()
+        self._over: dict[ShareKey, int] = {}
+        self._trial: list[tuple[AttemptKey | None, Entry | None, NodeIndex, int]] = []
+
+    # Following the state
+
+    def feed(self, changes: Iterable[Change]) -> None:
+        """Note the changes of an accepted commit."""
+        assert not self._trial, "a plan is on trial"
+        assert not self._taken, "a plan is on trial"
+        for change in changes:
+            old, new = change.old, change.new
+            match change.table:
+                case "attempts":
+                    self._dirty_attempts.add(change.key)
+                    row = new if new is not None else old
+                    self._note_elastic(row, gone=new is None)
+                    if old is None or new is None or (old.charged, old.ending) != (new.charged, new.ending):
+                        self._dirty_teams.add((row.team, row.gpu_type))
+                case "nodes":
+                    if old is None or new is None or room_of(old) != room_of(new):
+                        self._dirty_nodes.add(change.key)
+                case "jobs":
+                    row = new if new is not None else old
+                    self._dirty_attempts.update((row.id, number) for number in row.open_attempts)
+                    if old is not None and new is not None and old.priority_class != new.priority_class:
+                        self._dirty_teams.add((row.spec.team, row.spec.gpu_type))
+                case "pledges" | "quotas":
+                    row = new if new is not None else old
+                    self._dirty_teams.add((row.team, row.gpu_type))
+                case "policies":
+                    self._dirty_attempts.update(self._state.attempts.rows)
+                    self.failed.clear()
+                case "meta" if old.epoch != new.epoch:
+                    self._dirty_nodes.update(self._state.nodes.rows)
+
+    def _note_elastic(self, attempt: Attempt, gone: bool) -> None:
+        job = self._state.jobs.get(attempt.job_id)
+        if gone or job is None or job.spec.elastic is None:
+            self.elastic.pop(attempt.key, None)
+        else:
+            self.elastic.setdefault(attempt.key)
+
+    def refresh(self, now: Instant) -> None:
+        """Reckon in what changed, and what the time has changed."""
+        while self._later and self._later[0][0] <= now:
+            self._dirty_attempts.add(heappop(self._later)[1])
+        for key in self._dirty_teams:
+            borrowed = self._shares.borrowed(key)
+            self._dirty_attempts |= borrowed ^ self._borrowed.get(key, frozenset())
+            self._borrowed[key] = borrowed
+        self._dirty_teams.clear()
+        if not self._dirty_attempts and not self._dirty_nodes:
+            return
+        self.failed.clear()
+        self.asks.clear()
+        self._over.clear()
+        for attempt_key in self._dirty_attempts:
+            self._enter(attempt_key, now)
+        self._dirty_attempts.clear()
+        for index in self._dirty_nodes:
+            self._place(index)
+        self._dirty_nodes.clear()
+
+    def next_change_at(self) -> Instant:
+        """Up to when time alone changes nothing here."""
+        return self._later[0][0] if self._later else Instant(1 << 62)
+
+    def _enter(self, key: AttemptKey, now: Instant) -> None:
+        attempt = self._state.attempts.get(key)
+        old = self.entries.pop(key, None)
+        if old is not None:
+            self._dirty_nodes.update(old.nodes)
+        if attempt is None:
+            return
+        job = self._state.jobs[attempt.job_id]
+        level, until = self._level(job, attempt, now)
+        if until is not None:
+            heappush(self._later, (until, key))
+            if len(self._later) > 4 * len(self.entries) + 1_000:
+                self._later = sorted({entry for entry in self._later if entry[1] in self._state.attempts})
+        lent = lent_ranks(self._state, job, attempt, self._borrows(attempt))
+        spared = sum(attempt.ranks[rank][1].bit_count() for rank in lent)
+        rank = Rank(
+            attempt.charged - spared,
+            -saved_at(job, attempt),
+            attempt.team,
+            -attempt.granted_at,
+            attempt.job_id,
+            attempt.number,
+        )
+        nodes = tuple(dict.fromkeys(index for index, _ in attempt.ranks))
+        entry = self.entries[key] = Entry(level, attempt.gpu_type, rank, nodes, lent, self._going(attempt, now))
+        if entry != old:
+            self._dirty_nodes.update(nodes)
+
+    def _level(self, job: Job, attempt: Attempt, now: Instant) -> tuple[int, Instant | None]:
+        """Its level, and when time alone changes it."""
+        policy = self._state.policy
+        margin_ms = policy.pledge_margin_s * 1000
+        if attempt.key in self._stopped:
+            return AWAITED, None
+        if attempt.ending_at is not None:
+            given_up = Instant(attempt.ending_at + attempt.grace_s * 1000 + margin_ms)
+            return (AWAITED, given_up) if now < given_up else (NEVER, None)
+        due = None if attempt.limit_at is None else Instant(attempt.limit_at - policy.await_ends_s * 1000)
+        if due is not None and now >= due:
+            given_up = Instant(due + policy.await_ends_s * 1000 + margin_ms)
+            return (AWAITED, given_up) if now < given_up else (NEVER, None)
+        if untouchable(job) or len(job.open_attempts) > 1:
+            return NEVER, due
+        borrowed = self._borrows(attempt) and not self._covered_without_lent(job, attempt)
+        shielded = shielded_until(policy, now, job, attempt)
+        if shielded > now:
+            until = shielded if due is None else min(shielded, due)
+            return (SHIELDED if borrowed else NEVER), until
+        class_level = CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[job.priority_class]
+        return (BORROWED if borrowed else COVERED) + class_level, due
+
+    def _borrows(self, attempt: Attempt) -> bool:
+        return attempt.key in self._borrowed.get((attempt.team, attempt.gpu_type), ())
+
+    def _covered_without_lent(self, job: Job, attempt: Attempt) -> bool:
+        """Would the attempt be covered, had it given back what it has lent? Then that is all that it can lose so."""
+        lent = lent_ranks(self._state, job, attempt, borrowed=True)
+        if not lent:
+            return False
+        base = attempt.charged - sum(attempt.ranks[rank][1].bit_count() for rank in lent)
+        return base <= self._shares.covered_left((attempt.team, attempt.gpu_type))
+
+    def _going(self, attempt: Attempt, now: Instant) -> frozenset[int]:
+        """Ranks that an elastic attempt goes on without, and that will soon be gone; not those that are overdue."""
+        if attempt.stopping_at is None:
+            return frozenset()
+        policy = self._state.policy
+        until = Instant(attempt.stopping_at + (policy.grace_s_max + policy.pledge_margin_s) * 1000)
+        if now >= until:
+            return frozenset()
+        heappush(self._later, (until, attempt.key))
+        return frozenset(attempt.stopping)
+
+    # Nodes
+
+    def _place(self, index: NodeIndex) -> None:
+        """Reckon a node anew; only what differs is moved."""
+        node = self._state.nodes[index]
+        old = self.places.pop(index, None)
+        if not schedulable(node, self._state.meta.epoch):
+            if old is not None:
+                self._leave(old)
+            return
+        key = (node.gpu_type, len(node.gpus))
+        ground = self.grounds.get(key)
+        if ground is None:
+            ground = self.grounds[key] = Ground(key)
+        place = self.places[index] = Place(ground, node)
+        self._fill(place, node)
+        if old is not None and (old.ground, old.rack, old.memory_gb) != (ground, place.rack, place.memory_gb):
+            self._leave(old)
+            old = None
+        if old is None:
+            ground.enter(place)
+            self._move_items(place, (), place.items)
+            return
+        ground.note(place)
+        ground.move(place.bit, old.counts, place.counts)
+        if old.items != place.items:
+            self._move_items(place, old.items, place.items)
+
+    def _leave(self, place: Place) -> None:
+        place.ground.leave(place)
+        self._move_items(place, place.items, ())
+
+    def _move_items(self, place: Place, old: tuple[Item, ...], new: tuple[Item, ...]) -> None:
+        ground, index = place.ground, place.index
+        for item in old:
+            if item not in new:
+                ground.rank_out(item, index)
+                self.held_by[item.rank.team, item.level] &= ~place.bit
+        for item in new:
+            if item not in old:
+                ground.rank_in(item, index)
+            held = (item.rank.team, item.level)
+            self.held_by[held] = self.held_by.get(held, 0) | place.bit
+
+    def _fill(self, place: Place, node: Node) -> None:
+        """Reckon what the node could give."""
+        dark = node.broken | node.pledged | self._pledged.get(node.index, 0)
+        place.free = node.free & ~self._pledged.get(node.index, 0) & ~self._taken.get(node.index, 0)
+        masks: dict[AttemptKey, int] = {}
+        attempts = self._state.attempts
+        for job_id, number, rank in node.leases:
+            key = (job_id, number)
+            mask, entry = attempts[key].ranks[rank][1], self.entries[key]
+            if rank in entry.going:
+                place.awaited |= mask & ~dark
+            elif rank in entry.lent and entry.level != AWAITED:
+                place.lent |= mask & ~dark
+            else:
+                masks[key] = masks.get(key, 0) | mask
+        items: list[Item] = []
+        for key, mask in masks.items():
+            entry = self.entries[key]
+            mask &= ~dark
+            if entry.level == AWAITED:
+                place.awaited |= mask
+            elif entry.level < LEVELS and mask:
+                items.append(Item(entry.level, entry.rank, mask))
+        place.items = tuple(items)
+        place.counts = place.count()
+
+    # For trial
+
+    def stop(self, keys: Iterable[AttemptKey]) -> None:
+        """Attempts are to be stopped: their GPUs are about to come free. `settle` has to follow."""
+        touched: dict[NodeIndex, set[Rank]] = {}
+        for key in keys:
+            entry = self.entries[key]
+            self._trial.append((key, entry, NodeIndex(0), 0))
+            self._stopped.add(key)
+            self._count_stopped(entry, 1)
+            self.entries[key] = entry.awaited()
+            for index in entry.nodes:
+                touched.setdefault(index, set()).add(entry.rank)
+        for index, ranks in touched.items():
+            place = self.places.get(index)
+            if place is not None:
+                self._free_of(place, ranks)
+
+    def _free_of(self, place: Place, ranks: set[Rank]) -> None:
+        left: list[Item] = []
+        for item in place.items:
+            if item.rank in ranks:
+                place.awaited |= item.mask
+                place.ground.rank_out(item, place.index)
+                self.held_by[item.rank.team, item.level] &= ~place.bit
+            else:
+                left.append(item)
+        place.items = tuple(left)
+        for item in left:
+            self.held_by[item.rank.team, item.level] |= place.bit
+        self._changed.add(place)
+
+    def lent_on(self, index: NodeIndex, mask: int) -> dict[AttemptKey, list[int]]:
+        """Lent ranks that hold some of these GPUs of a node."""
+        found: dict[AttemptKey, list[int]] = {}
+        for job_id, number, rank in self._state.nodes[index].leases:
+            entry = self.entries[job_id, number]
+            held = self._state.attempts[job_id, number].ranks[rank][1]
+            if rank in entry.lent and entry.level != AWAITED and held & mask:
+                found.setdefault((job_id, number), []).append(rank)
+        return found
+
+    def shrink(self, key: AttemptKey, ranks: Iterable[int]) -> None:
+        """An attempt gives ranks back: their GPUs are about to come free. `settle` has to follow."""
+        entry, attempt = self.entries[key], self._state.attempts[key]
+        gone = frozenset(ranks)
+        self._trial.append((key, entry, NodeIndex(0), 0))
+        self.entries[key] = entry._replace(lent=entry.lent - gone, going=entry.going | gone)
+        for rank in gone:
+            index, mask = attempt.ranks[rank]
+            place = self.places.get(index)
+            if place is not None:
+                moved = place.lent & mask
+                place.lent ^= moved
+                place.awaited |= moved
+                self._changed.add(place)
+
+    def pledge(self, index: NodeIndex, mask: int) -> None:
+        """GPUs, free or about to be, are pledged: they are nobody else's any more. `settle` has to follow."""
+        self._pledged[index] = self._pledged.get(index, 0) | mask
+        self._trial.append((None, None, index, mask))
+        place = self.places[index]
+        place.free &= ~mask
+        place.awaited &= ~mask
+        place.lent &= ~mask
+        self._changed.add(place)
+
+    def settle(self) -> None:
+        """Count anew what the nodes could give."""
+        for place in self._changed:
+            place.recount()
+        self._changed.clear()
+
+    def taken(self, index: NodeIndex, free: int) -> bool:
+        """Is less free on the node than is known here, because the cycle has taken it? Then that is reckoned in."""
+        place = self.places[index]
+        gone = place.free & ~free
+        if gone:
+            self._taken[index] = self._taken.get(index, 0) | gone
+            place.free &= free
+            place.recount()
+        return bool(gone)
+
+    def mark(self) -> int:
+        """A place in the trial to come back to."""
+        return len(self._trial)
+
+    def undo(self, mark: int = 0) -> None:
+        """Put back what was stopped and pledged since `mark`; from the start, also what the cycle had taken."""
+        while len(self._trial) > mark:
+            key, entry, index, mask = self._trial.pop()
+            if key is None or entry is None:
+                self._pledged[index] &= ~mask
+                self._dirty_nodes.add(index)
+            else:
+                if key in self._stopped and self.entries[key].level == AWAITED != entry.level:
+                    self._stopped.discard(key)
+                    self._count_stopped(entry, -1)
+                self.entries[key] = entry
+                self._dirty_nodes.update(entry.nodes)
+        if not mark:
+            self._dirty_nodes.update(self._taken)
+            self._taken.clear()
+            self._pledged.clear()
+            self.asks.clear()
+        self._changed.clear()
+        self._over.clear()
+
+    def _count_stopped(self, entry: Entry, sign: int) -> None:
+        share = (entry.rank.team, entry.gpu_type)
+        self._stopped_gpus[share] = self._stopped_gpus.get(share, 0) + sign * entry.rank.gpus
+        self._over.pop(share, None)
+
+    # Questions
+
+    def over_share(self, team: TeamId, gpu_type: GpuType) -> int:
+        """How far a team's use is over its guarantee, in thousandths of it; what is being stopped counts no more."""
+        key = (team, gpu_type)
+        known = self._over.get(key)
+        if known is not None:
+            return known
+        quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
+        guaranteed = quota.guaranteed if quota is not None else 0
+        use = (usage.charged if usage is not None else 0) - self._stopped_gpus.get(key, 0)
+        known = self._over[key] = (use - guaranteed) * 1000 // max(1, guaranteed)
+        return known

@@ -1,0 +1,133 @@
+"""The walk over the queue: whose turn it is, again and again, until nobody is left (R-20, R-21, R-24).
+
+Two heaps: in each team its shapes, in the order of the team (with deadlines); over all the teams, each at the turn of
+its first. What a team is given (a grant raises its share, or uses up its guarantee) moves that team alone. A shape that
+does not fit is left out for the rest of the cycle, but for a job of it that has nodes held: that one may fit where the
+others do not.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING
+
+from commands.shape import least_charge
+from events.ids import JobId, TeamId
+from scheduler.planning.order import EntryKey, Turn, turn
+from scheduler.planning.queue import Line
+from scheduler.planning.trial import Trial
+
+if TYPE_CHECKING:
+    from scheduler.planning.plan import Planner
+    from scheduler.planning.turns import Turns
+
+Head = tuple[bool, int, EntryKey, JobId, int, Line, bool]
+"""(borrowing, class rank, the entry, its job, its place in the line, that line, it is the last to be tried of it)."""
+
+
+def walk(planner: "Planner", trial: Trial, turns: "Turns") -> int:
+    """Let each job have its turn. Returns the failed tries."""
+    walker = _Walk(planner, trial, turns)
+    walker.run()
+    return walker.tries
+
+
+class _Walk:
+    def __init__(self, planner: "Planner", trial: Trial, turns: "Turns") -> None:
+        self._planner = planner
+        self._trial = trial
+        self._turns = turns
+        self._now = trial.now
+        self._ease_percent = trial.policy.ease_per_hour_percent
+        self._heads: dict[TeamId, list[Head]] = {}
+        self.tries = 0
+        for line in planner.queue.lines.values():
+            if not line.charge:
+                line.charge = least_charge(trial.state, line.spec)
+            self._heads.setdefault(line.team, []).append(self._head(line, 0))
+        self._left = allowances(
+            trial.policy.failed_tries_max, {team: len(heads) for team, heads in self._heads.items()}
+        )
+        self._holders = self._places_of_holders()
+
+    def run(self) -> None:
+        """Best turn first."""
+        for heads in self._heads.values():
+            heapify(heads)
+        teams = [(self._turn(heads[0]), team) for team, heads in self._heads.items()]
+        heapify(teams)
+        turns = self._turns
+        while teams and turns.ranks_left > 0:
+            team = teams[0][1]
+            heads = self._heads[team]
+            self._serve(team, heads)
+            self._refresh(heads)
+            if heads:
+                heapreplace(teams, (self._turn(heads[0]), team))
+            else:
+                heappop(teams)
+
+    def _head(self, line: Line, place: int, last: bool = False) -> Head:
+        key, job_id = line.entries[place]
+        return (self._borrowing(line), line.class_rank, key, job_id, place, line, last)
+
+    def _borrowing(self, line: Line) -> bool:
+        return line.charge > self._trial.shares.standing(line.share).covered_room
+
+    def _refresh(self, heads: list[Head]) -> None:
+        """Whether the first of a team is covered may have changed; then it may be the first no more."""
+        while heads:
+            head = heads[0]
+            borrowing = self._borrowing(head[5])
+            if borrowing == head[0]:
+                return
+            heapreplace(heads, (borrowing, *head[1:]))
+
+    def _turn(self, head: Head) -> Turn:
+        """The turn of a team's first. Among teams a deadline says nothing."""
+        share = self._planner.fair.share(head[5].team)
+        return turn(not head[0], head[1], head[2], share, self._now, self._ease_percent)
+
+    def _serve(self, team: TeamId, heads: list[Head]) -> None:
+        _, _, _, job_id, place, line, last = heads[0]
+        if self._turns.take(line, job_id):
+            after = place if self._turns.elements_left(job_id) else place + 1
+            if after < len(line.entries) and not (last and after > place):
+                heapreplace(heads, self._head(line, after, last))
+            else:
+                heappop(heads)
+            return
+        self.tries += 1
+        self._left[team] -= 1
+        holder = next((at for held, at in self._holders if held is line and at > place), None)
+        if self._left[team] <= 0:
+            heads.clear()
+        elif holder is not None:
+            heapreplace(heads, self._head(line, holder, True))
+        else:
+            heappop(heads)
+
+    def _places_of_holders(self) -> list[tuple[Line, int]]:
+        """Where in their lines the jobs stand that have nodes held."""
+        places: list[tuple[Line, int]] = []
+        for held in self._trial.reservations.values():
+            known = self._planner.queue.entry(held.job_id)
+            if known is not None:
+                line = self._planner.queue.lines[known[0]]
+                places.append((line, bisect_left(line.entries, known[1])))
+        return sorted(places, key=lambda found: found[1])
+
+
+def allowances(tries_max: int, shapes: dict[TeamId, int]) -> dict[TeamId, int]:
+    """Failed tries of a cycle, shared out among the teams with queued work (R-24, C-72): what one team has no shapes
+    for is the others'. Each has one at least."""
+    left, found = tries_max, {}
+    for number, team in enumerate(_fewest_first(shapes)):
+        each = max(1, left // (len(shapes) - number))
+        found[team] = min(each, shapes[team] + 1)
+        left -= found[team]
+    return found
+
+
+def _fewest_first(shapes: dict[TeamId, int]) -> Iterable[TeamId]:
+    return sorted(shapes, key=lambda team: (shapes[team], team))

@@ -1,0 +1,99 @@
+"""Once nothing is left to do nothing is done, and doing much leaves nothing behind (C-70); who serves is served."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from functools import partial
+from random import Random
+
+from commands import snapshot
+from commands.decide.attempts import end_attempt
+from events.gang import GangEnding
+from events.job import EndReason, JobState, PriorityClass
+from scheduler.planning.plan import Planner
+from tests.builders import spec
+from tests.days.agents import Work
+from tests.days.arrivals import DAY_S, day, share_out, submit_all
+from tests.days.referee import Referee
+from tests.days.world import Fleet, World
+
+HOUR_S = 3600
+TEAMS = ("red", "blue", "green")
+
+
+def test_five_quiet_cycles_change_nothing() -> None:
+    """In the middle of an overfull day, and after it, cycles that nothing came before find nothing to do, with indices
+    that followed and with such as were made afresh."""
+    fleet = Fleet(blocks=4, nodes_in_block=8)
+    world = World(fleet, step_s=10, idle_s=60)
+    share_out(world, TEAMS)
+    Referee(world)
+    submit_all(world, day(fleet, seed=5, jobs=400, load=1.2, teams=TEAMS, length_s=DAY_S // 4, giants=2))
+    for hour in (2, 4, 6, 30):
+        world.run(hour * HOUR_S)
+        before = snapshot.digest(world.state)
+        for _ in range(5):
+            assert world.core.cycle() == ()
+        assert Planner(world.state).plan(world.core.now).empty()
+        assert snapshot.digest(world.state) == before
+    assert not world.state.attempts.rows
+    assert not world.state.jobs.rows
+
+
+def test_thousands_of_cycles_leave_memory_as_it_was() -> None:
+    """A full cluster in which somebody always has to begin anew: 1,500 cycles later the planner holds what it held."""
+    world = World(Fleet(blocks=2, nodes_in_block=8), audit_every=1 << 30)
+    share_out(world, TEAMS)
+    draw = Random(3)
+    for number in range(160):
+        replicas, each = draw.choice(((1, 1), (1, 2), (1, 4), (1, 8), (2, 8)))
+        asked = spec(team=TEAMS[number % 3], replicas=replicas, gpus_per_replica=each, max_runtime_s=20 * DAY_S)
+        world.submit(0, asked, Work(run_s=20 * DAY_S, start_s=1, save_s=1))
+    world.run(60)
+
+    def churn(cycles: int) -> int:
+        target = world.core.cycles + cycles
+        while world.core.cycles < target:
+            running = sorted(key for key, row in world.state.attempts.rows.items() if row.ending is None)
+            key = draw.choice(running)
+            world.core.decide("given", partial(end_attempt, key=key, reason=EndReason.REQUEUED))
+            world.run(world.second + 3)
+        gc.collect()
+        ours = [tracemalloc.Filter(True, f"*/{part}/*") for part in ("scheduler", "commands", "events")]
+        return sum(line.size for line in tracemalloc.take_snapshot().filter_traces(ours).statistics("filename"))
+
+    tracemalloc.start()
+    try:
+        before = churn(500)
+        after = churn(1_500)
+    finally:
+        tracemalloc.stop()
+    assert after - before < 100_000, f"{after - before} bytes more"
+
+
+def test_serving_starts_at_once_and_is_never_stopped() -> None:
+    """prod-serving comes to a cluster full of borrowers, inside its guarantee: it runs within 5 min each time, and
+    stays for as long as it wants, whoever else comes."""
+    fleet = Fleet(blocks=2, nodes_in_block=8)
+    world = World(fleet, step_s=5, idle_s=30)
+    share_out(world, TEAMS, 0.75)
+    world.quota("serve", 32)
+    stopped: list[str] = []
+    Referee(world)
+    world.core.watchers.append(
+        lambda events: stopped.extend(
+            event.job_id for event in events if isinstance(event, GangEnding) and event.reason is EndReason.PREEMPTED
+        )
+    )
+    submit_all(world, day(fleet, seed=6, jobs=300, load=1.5, teams=TEAMS, length_s=DAY_S // 4, giants=1))
+    serving = []
+    for number in range(8):
+        asked = spec(team="serve", gpus_per_replica=4, max_runtime_s=None, priority_class=PriorityClass.PROD_SERVING)
+        serving.append((HOUR_S + 900 * number, world.submit(HOUR_S + 900 * number, asked, Work(run_s=6 * HOUR_S))))
+    for at_s, job_id in serving:
+        world.run(at_s + 330)
+        assert world.state.jobs[job_id].state is JobState.RUNNING, world.second
+    world.run(DAY_S // 4)
+    assert stopped
+    assert not {job_id for _, job_id in serving} & set(stopped)
