@@ -1,0 +1,90 @@
+"""A scenario: all that a replay is given. What came, and what the work really took; never what was decided about it.
+
+Recorded days (replay.recorded), public traces (replay.traces) and generated days (replay.generated) all become one of
+these; replay.engine lets the production core schedule it. Plain values; nothing here knows where they came from.
+"""
+
+from dataclasses import dataclass, field
+
+from commands.messages import Command
+from commands.policy import DEFAULT, Policy
+from commands.reports import Register
+from events.ids import GpuType, Instant, JobId, NodeId, TeamId
+from events.job import JobSpec, PriorityClass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a job really does, whenever it is let.
+
+    `run_s`: running time that it needs in all, at the size it asked for, from its task's start to its end. `start_s`:
+    from each grant to running (pull, start, restart from a checkpoint). `save_s`: from SIGTERM to its exit with a
+    checkpoint written. `exit_code`: at its end; `cancelled`: it ends by its user's cancel, after `run_s`, instead.
+    Checkpoints come each `spec.checkpoint.interval_s`; what was done since the last is lost with a fault.
+    """
+
+    run_s: int
+    start_s: int = 20
+    save_s: int = 20
+    exit_code: int = 0
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One submission. `user`: who submitted it, for the report; "" where that is not known."""
+
+    at: Instant
+    job_id: JobId
+    spec: JobSpec
+    work: Work
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamQuota:
+    """A team's share of one type, in GPUs, and the classes that it may use."""
+
+    team: TeamId
+    gpu_type: GpuType
+    guaranteed: int
+    borrow_limit: int
+    classes: tuple[PriorityClass, ...] = tuple(PriorityClass)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A node is not heard from `at` to `until` (None: it never comes back)."""
+
+    node_id: NodeId
+    at: Instant
+    until: Instant | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A command other than a submission, as people or operators gave it: cancel, hold, drain, a change of quota."""
+
+    at: Instant
+    command: Command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """`name`: for people. Time goes from `start_at`; arrivals, commands and silences are sorted by time, and none is
+    before it. The replay ends when all jobs have ended, or at `end_at`."""
+
+    name: str
+    start_at: Instant
+    nodes: tuple[Register, ...]
+    quotas: tuple[TeamQuota, ...]
+    arrivals: tuple[Arrival, ...]
+    commands: tuple[Timed, ...] = ()
+    silences: tuple[Silence, ...] = ()
+    policy: Policy = field(default=DEFAULT)
+    end_at: Instant | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole fleet."""
+        return sum(len(node.gpus) for node in self.nodes)
