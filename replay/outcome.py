@@ -1,6 +1,6 @@
 """What one replay came to: rows for the report. Made by replay.engine from the events alone; read by replay.report.
 
-Times are Instants (ms), durations seconds, amounts GPUs and GPU-seconds, all integers. Rows are sorted by time, then id.
+Times are Instants (ms), durations seconds, amounts GPUs and GPU-seconds, all integers. Rows are sorted by time and id.
 """
 
 from dataclasses import dataclass, field
