@@ -32,8 +32,8 @@ def apply(draft: Draft, plan: Plan) -> list[tuple[JobId, str]]:
         if objected is not None:
             stale.append((placement.job_id, objected))
             continue
-        start_pledged(draft, placement.job_id)
-        draft.add(_allocated(draft.state, _job_to_grant(draft, placement.job_id), placement))
+        promised_n = start_pledged(draft, placement.job_id)
+        draft.add(_allocated(draft.state, _job_to_grant(draft, placement.job_id), placement, promised_n))
     return stale + make_rooms(draft, plan.rooms, plan.n) + make_holds(draft, plan.holds)
 
 
@@ -111,7 +111,7 @@ def _job_to_grant(draft: Draft, job_id: JobId) -> Job:
     return draft.state.jobs[element]
 
 
-def _allocated(state: State, job: Job, placement: Placement) -> GangAllocated:
+def _allocated(state: State, job: Job, placement: Placement, promised_n: int | None) -> GangAllocated:
     left_s = None if job.max_runtime_s is None else max(1, job.max_runtime_s - job.consumed_s)
     return GangAllocated(
         job_id=job.id,
@@ -119,4 +119,5 @@ def _allocated(state: State, job: Job, placement: Placement) -> GangAllocated:
         ranks=tuple((index, GpuMask(mask)) for index, mask in placement.ranks),
         limit_at=None if left_s is None else Instant(state.meta.at + left_s * 1000),
         fallback=placement.fallback,
+        promised_n=promised_n,
     )

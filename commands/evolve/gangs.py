@@ -54,6 +54,7 @@ def allocated(state: State, event: GangAllocated) -> None:
         charged=gpus,
         after_preemption=job.queue_reason is QueueReason.PREEMPTED,
         advance_s=fair.advance_s(job, state.policy.fair_advance_s),
+        promised_n=event.promised_n,
     )
     state.attempts.put(attempt.key, attempt)
     charge(state, attempt.team, attempt.gpu_type, gpus)
