@@ -11,20 +11,13 @@ from commands.reports import Register
 from events.ids import BlockId, Epoch, GpuType, NodeId
 from events.node import GpuSlot
 from replay.traces.records import opened, reading
-from replay.traces.rows import BadTrace
+from replay.traces.rows import BadOption, BadTrace
 
 ANY_TYPE = "gpu"
 NODES_MAX = 100_000
 GPUS_MAX = 64
+_SMALL = re.compile(r"[0-9]{1,4}")
 _GROUP = re.compile(r"(\d{1,6})x(\d{1,2})(?::([A-Za-z0-9][\w.+-]{0,62}))?((?:/\w+=\d{1,6})*)")
-
-
-class BadOption(ValueError):
-    """An option that cannot be used: says which, its value, and what it may be."""
-
-    def __init__(self, option: str, value: object, may_be: str) -> None:
-        super().__init__(f"{option}: {str(value)[:80]!r}: {may_be}")
-        self.option = option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +107,12 @@ def _group(text: str) -> Group:
     if not (group.nodes and 1 <= group.gpus <= GPUS_MAX):
         raise BadOption("fleet", text, f"has to be of at least one node, with 1 to {GPUS_MAX} GPUs")
     for setting in filter(None, more.split("/")):
-        group = _set(group, *setting.split("="), text)
+        group = _set(group, setting)
     return group
 
 
-def _set(group: Group, key: str, value: str, text: str) -> Group:
+def _set(group: Group, setting: str) -> Group:
+    key, _, value = setting.partition("=")
     count = int(value)
     match key:
         case "block" if count:
@@ -128,7 +122,7 @@ def _set(group: Group, key: str, value: str, text: str) -> Group:
         case "memory":
             return replace(group, memory_gb=count)
         case _:
-            raise BadOption("fleet", text, "after / stands block=N or rack=N, at least 1, or memory=GB")
+            raise BadOption("fleet", setting, "after / stands block=N or rack=N, at least 1, or memory=GB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +149,8 @@ def read_fleet(path: Path | str, block: int = 32) -> Fleet:
     path = Path(path)
     with reading(path), opened(path) as file:
         rows = csv.DictReader(file, skipinitialspace=True)
-        names = [name.strip() for name in rows.fieldnames or ()]
-        kind = next((kind for kind in NODE_LISTS if kind.gpus in names and kind.gpu_type in [*names, ""]), None)
+        names = [*(rows.fieldnames or ()), ""]
+        kind = next((kind for kind in NODE_LISTS if kind.gpus in names and kind.gpu_type in names), None)
         if kind is None:
             known = "; ".join(f"{kind.title} ({kind.gpus})" for kind in NODE_LISTS)
             raise BadTrace(f"{path}: no list of nodes that is known. Known: {known}")
@@ -175,6 +169,6 @@ def read_fleet(path: Path | str, block: int = 32) -> Fleet:
 def _alike(kind: NodeList, row: dict[str, str | None], where: str) -> tuple[str, int, int]:
     """(type, GPUs, memory) of a node."""
     gpus, memory = (row.get(kind.gpus) or "").strip(), (row.get(kind.memory) or "").strip().removesuffix("GB")
-    if not gpus.isdecimal() or int(gpus[:4]) > GPUS_MAX or (memory and not memory.isdecimal()):
+    if not _SMALL.fullmatch(gpus) or int(gpus) > GPUS_MAX or (memory and not _SMALL.fullmatch(memory)):
         raise BadTrace(f"{where}: {gpus!r} GPUs of {memory!r} GB: has to be 0 to {GPUS_MAX} GPUs, and whole GB")
     return (row.get(kind.gpu_type) or ANY_TYPE).strip(), int(gpus), int(memory or 0)

@@ -12,6 +12,14 @@ class BadTrace(Exception):
     """A file that cannot be read as a trace at all. Says which file, and what would be readable."""
 
 
+class BadOption(ValueError):
+    """An option that cannot be used: says which, its value, and what it may be."""
+
+    def __init__(self, option: str, value: object, may_be: str) -> None:
+        super().__init__(f"{option}: {str(value)[:80]!r}: {may_be}")
+        self.option = option
+
+
 class Ended(StrEnum):
     """How a job of a trace ended; UNKNOWN where its source does not say."""
 
