@@ -26,7 +26,7 @@ def _swf_known(cell: str) -> str:
 def _swf_ran(run: str, wait: str, status: str) -> int:
     """A job that was cancelled before it started has no run time."""
     if run == "-1":
-        raise cells.Unfit(Why.NEVER_RAN if status == "5" else cells.Why.EMPTY, run)
+        raise cells.Unfit(Why.NEVER_RAN if status == "5" else Why.EMPTY, run)
     return cells.seconds(run)
 
 

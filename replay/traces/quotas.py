@@ -2,12 +2,14 @@
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from events.ids import GpuType, TeamId
 from replay.scenario import TeamQuota
+from replay.traces.cells import Unfit, stamp
 from replay.traces.fleet import Fleet
 from replay.traces.records import opened, reading
 from replay.traces.rows import BadOption
@@ -39,11 +41,21 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """The lines of a file from a day on, which begins `at_s` seconds after 1970."""
+
+    at_s: int
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """The rule. `borrow_percent`: of what is not guaranteed to a team it may borrow so much."""
+    """The rule. `lines`: of a file. `days`: of one that changes, in order, one at each change. `borrow_percent`: of
+    what is not guaranteed to a team it may borrow so much."""
 
     share: Share = Share.USE
     lines: tuple[Line, ...] = ()
+    days: tuple[Day, ...] = ()
     borrow_percent: int = 100
 
     def team_of(self, team: str) -> str:
@@ -52,9 +64,28 @@ class Quotas:
 
     def known(self, team: str, gpu_type: str) -> bool:
         """May the team have a quota of the type? A file decides; else any may."""
+        lines = [*self.lines, *(line for day in self.days[:1] for line in day.lines)]
         return self.share is not Share.FILE or any(
-            line.team == team and line.gpu_type in ("", gpu_type) for line in self.lines
+            line.team == team and line.gpu_type in ("", gpu_type) for line in lines
         )
+
+    def beginning(self, at_s: int) -> "Quotas":
+        """As they are at that time, seconds since 1970; before the first day as on it."""
+        if not self.days:
+            return self
+        return replace(
+            self, lines=next((day.lines for day in reversed(self.days) if day.at_s <= at_s), self.days[0].lines)
+        )
+
+    def changes(self, from_s: int, fleet: Fleet) -> Iterator[tuple[int, TeamQuota]]:
+        """(when, quota) of each change after `from_s`; of one day those first that lower a guarantee."""
+        now = {(each.team, each.gpu_type): each for each in self.beginning(from_s).shared({}, fleet)}
+        for day in self.days:
+            if day.at_s > from_s:
+                then = {(each.team, each.gpu_type): each for each in replace(self, lines=day.lines).shared({}, fleet)}
+                new = [each for key, each in then.items() if now.get(key) != each]
+                yield from ((day.at_s, each) for each in sorted(new, key=partial(_raised, now)))
+                now = then
 
     def shared(self, use: Use, fleet: Fleet) -> tuple[TeamQuota, ...]:
         """The quota of each team, for each type that it uses. Raises BadOption where guarantees exceed the fleet."""
@@ -93,6 +124,12 @@ class Quotas:
 BY_USE = Quotas()
 
 
+def _raised(now: Mapping[tuple[TeamId, GpuType], TeamQuota], then: TeamQuota) -> int:
+    """By how much the guarantee grows."""
+    before = now.get((then.team, then.gpu_type))
+    return then.guaranteed - (before.guaranteed if before is not None else 0)
+
+
 def _type_of(line: Line, fleet: Fleet) -> str:
     types = fleet.types()
     if line.gpu_type in types:
@@ -122,7 +159,8 @@ def shared_out(weights: Mapping[str, int], gpus: int) -> dict[str, int]:
 
 
 def parse_quotas(text: str, borrow_percent: int = 100) -> Quotas:
-    """`use`, `equal`, `one`, or the path of a file: CSV of team, guaranteed and, if wished, borrow_limit, gpu_type."""
+    """`use`, `equal`, `one`, or the path of a file: CSV of team, guaranteed and, if wished, borrow_limit, gpu_type; or
+    of date, a column of GPUs for each team, and total, as HeliosData's cluster_gpu_number.csv."""
     if not 0 <= borrow_percent <= 100:
         raise BadOption("borrow_percent", borrow_percent, "has to be 0 to 100")
     if text in (Share.USE, Share.EQUAL, Share.ONE):
@@ -131,8 +169,11 @@ def parse_quotas(text: str, borrow_percent: int = 100) -> Quotas:
     if not path.is_file():
         raise BadOption("quotas", text, "has to be use, equal, one, or a file of quotas")
     with reading(path), opened(path) as file:
-        lines = tuple(_lines(path, csv.DictReader(file, skipinitialspace=True)))
-    return Quotas(share=Share.FILE, lines=lines, borrow_percent=borrow_percent)
+        rows = csv.DictReader(file, skipinitialspace=True)
+        if "date" in (rows.fieldnames or ()):
+            days = tuple(_days(path, rows))
+            return Quotas(share=Share.FILE, days=days, borrow_percent=borrow_percent)
+        return Quotas(share=Share.FILE, lines=tuple(_lines(path, rows)), borrow_percent=borrow_percent)
 
 
 def _lines(path: Path, rows: "csv.DictReader[str]") -> Iterator[Line]:
@@ -161,3 +202,25 @@ def _gpus(text: str, where: str, *, least: int | None) -> int | None:
     if not (text.strip().isdecimal() and len(text) < 10):
         raise BadOption("quotas", f"{where}: {text}", "has to be a whole number of GPUs")
     return int(text)
+
+
+def _days(path: Path, rows: "csv.DictReader[str]") -> Iterator[Day]:
+    """The first day, and each that is not as the one before it."""
+    before: Day | None = None
+    for number, row in enumerate(rows, 1):
+        where, date = f"{path}, row {number}", row["date"] or ""
+        try:
+            at_s = stamp(date)
+        except Unfit:
+            raise BadOption("quotas", f"{where}: {date}", "has to begin with a date") from None
+        teams = {team: count for team, count in row.items() if team not in ("date", "total", None)}
+        lines = tuple(
+            Line(team=team, guaranteed=_gpus(count or "", where, least=0) or 0) for team, count in sorted(teams.items())
+        )
+        if before is not None and at_s <= before.at_s:
+            raise BadOption("quotas", f"{where}: {date}", "days have to be in order")
+        if before is None or lines != before.lines:
+            before = Day(at_s=at_s, lines=lines)
+            yield before
+    if before is None:
+        raise BadOption("quotas", path, "there is no day in it")

@@ -2,15 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import count
 from typing import NoReturn
 
+from commands.messages import QuotaLine, SetQuota
 from commands.policy import Policy
 from events.ids import GpuType, Instant, JobId, TeamId
 from events.job import CheckpointPlan, JobSpec
-from replay.scenario import Arrival, Scenario, TeamQuota, Work
+from replay.scenario import Arrival, Scenario, TeamQuota, Timed, Work
 from replay.traces.options import Options
 from replay.traces.quotas import Use
 from replay.traces.rows import BadOption, Ended, Fault, Note, Spoilt, Trace, TraceRow, Why
@@ -67,6 +68,7 @@ class _Import:
         self._trace = trace
         self._options = options
         self._begin_at = options.begin_at(trace)
+        self._quotas = options.quotas.beginning(self._begin_s)
         self._faults = trace.faults.copy()
         self._notes: Counter[Note] = Counter(trace.notes)
         self._ids: set[str] = set()
@@ -82,13 +84,14 @@ class _Import:
         outside = len(self._trace.rows) - len(inside)
         if not arrivals:
             self._nothing_left(outside)
-        quotas = self._options.quotas.shared(_use(arrivals), self._options.fleet)
+        quotas = self._quotas.shared(_use(arrivals), self._options.fleet)
         made = Scenario(
             name=self._options.name or self._trace.name,
             start_at=self._begin_at,
             nodes=self._options.fleet.registers(),
             quotas=quotas,
             arrivals=arrivals,
+            commands=tuple(self._quota_changes(arrivals[-1].at)),
             policy=widened(self._options.policy, arrivals),
         )
         return made, self._report(made, outside)
@@ -100,13 +103,30 @@ class _Import:
         why += [f"{count} rows: {reason(fault)}" for fault, count in sorted(self._faults.counts.items())]
         raise BadOption("window", window, f"no job of {self._trace.name} is left: {'; '.join(why)}")
 
+    @property
+    def _begin_s(self) -> int:
+        """When the window began in truth, in seconds since 1970. Quotas by day need to know."""
+        if self._options.quotas.days and self._trace.first_at_s is None:
+            raise BadOption(
+                "quotas", "by day", f"{self._trace.name} does not say when it was: give quotas without dates"
+            )
+        return (self._trace.first_at_s or 0) + self._options.from_s
+
+    def _quota_changes(self, last_at: Instant) -> Iterator[Timed]:
+        """Changes of quotas by day, scaled as the arrivals are, up to the last of these."""
+        for at_s, quota in self._quotas.changes(self._begin_s, self._options.fleet):
+            at = self._scaled(at_s - self._begin_s)
+            if at <= last_at:
+                line = QuotaLine(gpu_type=quota.gpu_type, guaranteed=quota.guaranteed, borrow_limit=quota.borrow_limit)
+                yield Timed(at=at, command=SetQuota(team=quota.team, lines=(line,), reason="the trace's quotas by day"))
+
     def _inside(self, row: TraceRow) -> bool:
         to_s = self._options.to_s
         return self._options.from_s <= row.submit_s and (to_s is None or row.submit_s < to_s)
 
     def _arrival(self, row: TraceRow) -> Arrival | None:
         """The row's submission; None where it can never run, which is counted."""
-        team = TeamId(self._options.quotas.team_of(row.team))
+        team = TeamId(self._quotas.team_of(row.team))
         shape = self._shaped(row.gpus, row.gpu_type)
         limit_s, note = self._options.estimate.seconds(row)
         limit_s += self._options.running.allowance_s
@@ -114,7 +134,7 @@ class _Import:
             value = row.gpu_type if shape.why is Why.NO_SUCH_TYPE else row.gpus
             self._faults.add(shape, Spoilt(row.row, str(value)))
             return None
-        if not self._options.quotas.known(team, shape[0]):
+        if not self._quotas.known(team, shape[0]):
             self._faults.add(Fault(Why.NO_QUOTA, "team"), Spoilt(row.row, team))
             return None
         if limit_s > RUNTIME_MAX_S:
@@ -122,7 +142,7 @@ class _Import:
             return None
         self._remark(row, shape[0], note)
         return Arrival(
-            at=self._at(row),
+            at=self._scaled(row.submit_s - self._options.from_s),
             job_id=self._id(row),
             spec=self._spec(row, team, shape, limit_s),
             work=self._work(row),
@@ -154,10 +174,10 @@ class _Import:
             cancelled=row.end_state is Ended.CANCELLED,
         )
 
-    def _at(self, row: TraceRow) -> Instant:
+    def _scaled(self, after_s: int) -> Instant:
+        """So many seconds of the trace after the beginning."""
         scale = self._options.scale
-        after_s = (row.submit_s - self._options.from_s) * scale.numerator // scale.denominator
-        return Instant(self._begin_at + 1000 * after_s)
+        return Instant(self._begin_at + 1000 * (after_s * scale.numerator // scale.denominator))
 
     def _id(self, row: TraceRow) -> JobId:
         """j_ and the letters and digits of the trace's id; with the number of the row where that is taken."""
