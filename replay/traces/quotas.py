@@ -152,7 +152,7 @@ def shared_out(weights: Mapping[str, int], gpus: int) -> dict[str, int]:
     for team in by_rest[: gpus - sum(shares.values())] if weights else ():
         shares[team] += 1
     for team in [team for team, share in shares.items() if not share]:
-        largest = max(shares, key=lambda each: (shares[each], each))
+        largest = max(shares, key=lambda each: (shares[each], -weights[each], each))
         shares[largest] -= 1
         shares[team] = 1
     return shares
@@ -182,17 +182,17 @@ def _lines(path: Path, rows: "csv.DictReader[str]") -> Iterator[Line]:
     for number, row in enumerate(rows, 1):
         team, gpu_type = (row["team"] or "").strip(), (row.get("gpu_type") or "").strip()
         if not team or (team, gpu_type) in seen:
-            raise BadOption("quotas", f"{path}, row {number}: {team}", "each team has one line for each type")
+            raise BadOption("quotas", f"{path.name}, row {number}: {team}", "each team has one line for each type")
         seen.add((team, gpu_type))
-        borrow = _gpus(row.get("borrow_limit") or "", f"{path}, row {number}", least=None)
-        guaranteed = _gpus(row["guaranteed"] or "", f"{path}, row {number}", least=0)
+        borrow = _gpus(row.get("borrow_limit") or "", f"{path.name}, row {number}", least=None)
+        guaranteed = _gpus(row["guaranteed"] or "", f"{path.name}, row {number}", least=0)
         yield Line(team=team, guaranteed=guaranteed or 0, gpu_type=gpu_type, borrow_limit=borrow)
 
 
 def _check_header(path: Path, names: Iterable[str]) -> None:
     if not {"team", "guaranteed"} <= set(names):
         wanted = "team,guaranteed and, if wished, borrow_limit,gpu_type"
-        raise BadOption("quotas", f"{path}: {','.join(names)}", f"the header has to have {wanted}")
+        raise BadOption("quotas", f"{path.name}: {','.join(names)}", f"the header has to have {wanted}")
 
 
 def _gpus(text: str, where: str, *, least: int | None) -> int | None:
@@ -208,7 +208,7 @@ def _days(path: Path, rows: "csv.DictReader[str]") -> Iterator[Day]:
     """The first day, and each that is not as the one before it."""
     before: Day | None = None
     for number, row in enumerate(rows, 1):
-        where, date = f"{path}, row {number}", row["date"] or ""
+        where, date = f"{path.name}, row {number}", row["date"] or ""
         try:
             at_s = stamp(date)
         except Unfit:
