@@ -5,29 +5,32 @@ Columns, their order, and oddities (-1, empty times, parts of GPUs, lists of typ
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+from replay.traces.fleet import parse_fleet
+from replay.traces.options import Options
 from replay.traces.read import read_trace
-from replay.traces.rows import Trace, TraceRow
+from replay.traces.rows import Faults, Trace, TraceRow
 
 SWF = """\
 ; Version: 2.2
-; UnixStartTime: 749458803
+; UnixStartTime: 800000000
 ; MaxProcs: 128
-    1        0     -1   1451  128     -1    -1   -1     -1    -1 -1   1   2  -1 -1 -1 -1 -1
-    2     1460     37 3726.8   64     -1    -1  128   3600    -1  1   4   2   7  3 -1 -1 -1
-    3     1470     -1     -1   16     -1    -1   16    600    -1  5   4   2   7  3 -1 -1 -1
-    4     1480      0     25   16     -1    -1   16    600    -1  5   4   2   7  3 -1 -1 -1
+    1        0     -1   1234  128     -1    -1   -1     -1    -1 -1   1   2  -1 -1 -1 -1 -1
+    2     1500     37 3600.8   64     -1    -1  128   3500    -1  1   4   2   7  3 -1 -1 -1
+    3     1510     -1     -1   16     -1    -1   16    600    -1  5   4   2   7  3 -1 -1 -1
+    4     1520      0     25   16     -1    -1   16    600    -1  5   4   2   7  3 -1 -1 -1
 """
 SWF_ALL_ZERO = """\
-1 1641021254 52645 10849 128 -1 -1 128 10800 -1 0 -1 -1 -1 -1 -1 -1 0
-2 1641022430 40859 12696 640 -1 -1 640 12800 -1 0 -1 -1 -1 -1 -1 -1 0
+1 1600000000 50000 10800 128 -1 -1 128 10700 -1 0 -1 -1 -1 -1 -1 -1 0
+2 1600001000 40000 12600 640 -1 -1 640 12800 -1 0 -1 -1 -1 -1 -1 -1 0
 """
 HELIOS = """\
 job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
-11,uA,vcOne,8,64,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:31,2020-06-09 19:41:31,3600,30
-12,uB,vcTwo,0,16,1,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:27,2020-06-09 18:45:36,249,0
-13,uC,vcTwo,16,1,2,CANCELLED,2020-06-09 18:41:28,2020-06-09 18:41:28,2020-06-17 14:15:21,675233,0
+11,uA,vcOne,8,64,1,COMPLETED,2020-06-09 12:00:00,2020-06-09 12:00:30,2020-06-09 13:00:30,3600,30
+12,uB,vcTwo,0,16,1,FAILED,2020-06-09 12:00:25,2020-06-09 12:00:25,2020-06-09 12:04:25,240,0
+13,uC,vcTwo,16,1,2,CANCELLED,2020-06-09 12:00:27,2020-06-09 12:00:27,2020-06-10 12:00:27,86400,0
 """
 HELIOS_QUOTAS = """\
 date,vcOne,vcTwo,total
@@ -37,11 +40,11 @@ date,vcOne,vcTwo,total
 """
 OPENB = """\
 name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
-pod-0,12000,16384,1,1000,,LS,Running,0,12537496,5
-pod-1,6000,12288,1,460,V100M16|V100M32,BE,Failed,427061,427961,427061
-pod-2,6000,12288,0,0,,BE,Succeeded,427061,427961,427061
-pod-3,6000,12288,1,1000,,BE,Pending,427062,427100,
-pod-4,88000,327680,8,1000,T4,Burstable,Succeeded,427070,427970,427075
+pod-0,10000,10000,1,1000,,LS,Running,0,12000000,5
+pod-1,5000,10000,1,450,V100M16|V100M32,BE,Failed,400061,400961,400061
+pod-2,5000,10000,0,0,,BE,Succeeded,400061,400961,400061
+pod-3,5000,10000,1,1000,,BE,Pending,400062,400100,
+pod-4,80000,300000,8,1000,T4,Burstable,Succeeded,400070,400970,400075
 """
 OPENB_NODES = """\
 sn,cpu_milli,memory_mib,gpu,model
@@ -65,9 +68,9 @@ job-lost,worker,1.0,Terminated,1210.0,1310.0,600.0,29.3,100.0,MISC
 """
 SPOT = """\
 job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,job_type
-239,13,A10,20,1,1,0,2764799,HP
-437,57,A100-SXM4-80GB,15,2,16,9663,41060,Spot
-438,57,A100-SXM4-80GB,15,0.5,4,9663,100,Spot
+1,orgA,A10,20,1,1,0,2000000,HP
+2,orgB,A100-SXM4-80GB,15,2,16,9000,40000,Spot
+3,orgB,A100-SXM4-80GB,15,0.5,4,9000,100,Spot
 """
 SACCT = """\
 JobID|User|Account|Partition|QOS|State|Submit|Start|End|Timelimit|NNodes|ReqTRES|AllocTRES
@@ -98,8 +101,14 @@ def common(folder: Path, *lines: str) -> Trace:
 
 def trace(*rows: TraceRow) -> Trace:
     """A trace of rows, as if read."""
-    from collections import Counter
-
-    from replay.traces.rows import Faults
-
     return Trace(name="made", format="common", read=len(rows), rows=rows, faults=Faults(), notes=Counter())
+
+
+def row(job_id: str = "a", **fields: object) -> TraceRow:
+    """A row of 8 GPUs and a minute, where a test does not say otherwise."""
+    found = {"row": 1, "submit_s": 0, "gpus": 8, "duration_s": 60, **fields}
+    return TraceRow(job_id=job_id, **found)  # type: ignore[arg-type]
+
+
+def options(fleet: str = "4x8:h100", **fields: object) -> Options:
+    return Options(fleet=parse_fleet(fleet), **fields)  # type: ignore[arg-type]

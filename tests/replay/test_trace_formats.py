@@ -49,28 +49,28 @@ def test_swf(tmp_path: Path) -> None:
     trace = made.read(tmp_path, made.SWF)
     assert (trace.format, trace.first_at_s, counted(trace)) == (
         "swf",
-        749458803,
+        800000000,
         {(Why.NEVER_RAN, "run/wait/status"): 1},
     )
     assert trace.rows == (
-        TraceRow(row=1, job_id="1", submit_s=0, gpus=128, duration_s=1451, team="2", user="1"),
+        TraceRow(row=1, job_id="1", submit_s=0, gpus=128, duration_s=1234, team="2", user="1"),
         TraceRow(
             row=2,
             job_id="2",
-            submit_s=1460,
+            submit_s=1500,
             gpus=128,
-            duration_s=3726,
+            duration_s=3600,
             team="2",
             user="4",
             end_state=Ended.COMPLETED,
-            limit_s=3600,
+            limit_s=3500,
             recorded_wait_s=37,
             kind="3",
         ),
         TraceRow(
             row=4,
             job_id="4",
-            submit_s=1480,
+            submit_s=1520,
             gpus=16,
             duration_s=25,
             team="2",
@@ -86,7 +86,7 @@ def test_swf(tmp_path: Path) -> None:
 def test_swf_whose_status_says_nothing(tmp_path: Path) -> None:
     """Absolute times are counted from the first; where every job failed, by its status, how they ended is not known."""
     trace = made.read(tmp_path, made.SWF_ALL_ZERO)
-    assert [(row.submit_s, row.end_state, row.limit_s) for row in trace.rows] == [(0, "", 10800), (1176, "", 12800)]
+    assert [(row.submit_s, row.end_state, row.limit_s) for row in trace.rows] == [(0, "", 10700), (1000, "", 12800)]
     assert trace.notes == {Note.END_STATE_UNKNOWN: 2}
     assert trace.first_at_s is None
 
@@ -177,7 +177,7 @@ def test_philly_csv() -> None:
 def test_helios(tmp_path: Path) -> None:
     """The virtual cluster is the team; times without a zone are UTC; jobs without GPUs are counted."""
     trace = made.read(tmp_path, made.HELIOS)
-    assert (trace.format, trace.first_at_s, counted(trace)) == ("helios", 1591728061, {(Why.NO_GPUS, "gpu_num"): 1})
+    assert (trace.format, trace.first_at_s, counted(trace)) == ("helios", 1591704000, {(Why.NO_GPUS, "gpu_num"): 1})
     assert trace.rows[0] == TraceRow(
         row=1,
         job_id="11",
@@ -200,7 +200,7 @@ def test_openb(tmp_path: Path) -> None:
     assert trace.rows[1] == TraceRow(
         row=2,
         job_id="pod-1",
-        submit_s=427061,
+        submit_s=400061,
         gpus=1,
         duration_s=900,
         gpu_type="V100M16|V100M32",
@@ -245,11 +245,11 @@ def test_spot(tmp_path: Path) -> None:
     assert (trace.format, trace.notes) == ("spot", {Note.SHARED_GPU: 1})
     assert trace.rows[1] == TraceRow(
         row=2,
-        job_id="437",
-        submit_s=9663,
+        job_id="2",
+        submit_s=9000,
         gpus=32,
-        duration_s=41060,
-        team="57",
+        duration_s=40000,
+        team="orgB",
         gpu_type="A100-SXM4-80GB",
         priority="Spot",
     )
