@@ -125,6 +125,11 @@ def _set(group: Group, setting: str) -> Group:
             raise BadOption("fleet", setting, "after / stands block=N or rack=N, at least 1, or memory=GB")
 
 
+def fleet_of(text: str) -> Fleet:
+    """A fleet as it is written on a command line: in short, or the path of a list of nodes."""
+    return read_fleet(text) if Path(text).is_file() else parse_fleet(text)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeList:
     """A list of nodes as a table: which columns hold GPUs, their type ("": none) and their memory ("": none)."""

@@ -11,8 +11,8 @@ from fractions import Fraction
 from commands.policy import DEFAULT, Policy
 from events.ids import Instant
 from events.job import PriorityClass
-from replay.traces.fleet import Fleet
-from replay.traces.quotas import BY_USE, Quotas
+from replay.traces.fleet import Fleet, fleet_of
+from replay.traces.quotas import BY_USE, Quotas, parse_quotas
 from replay.traces.rows import BadOption, Note, Trace, TraceRow
 
 _FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|[0-9]{1,9}/[1-9][0-9]{0,8}")
@@ -121,6 +121,35 @@ class Options:
 
 MILLENNIUM_S = 946_684_800
 """2000-01-01 in seconds since 1970: where a source has no dates."""
+
+
+def parse_options(
+    *,
+    fleet: str,
+    window: str = "..",
+    scale: str = "1",
+    quotas: str = "use",
+    borrow_percent: int = 100,
+    classes: str = "research",
+    estimate: str = "duration",
+    running: Running = Running(),
+    policy: Policy = DEFAULT,
+    name: str = "",
+) -> Options:
+    """All options as they are written on a command line (docs/traces.md). Raises BadOption, or BadTrace of a file."""
+    from_s, to_s = parse_window(window)
+    return Options(
+        fleet=fleet_of(fleet),
+        scale=parse_factor(scale),
+        from_s=from_s,
+        to_s=to_s,
+        quotas=parse_quotas(quotas, borrow_percent),
+        classes=parse_classes(classes),
+        estimate=parse_estimate(estimate),
+        running=running,
+        policy=policy,
+        name=name,
+    )
 
 
 def parse_factor(text: str, option: str = "scale") -> Fraction:

@@ -14,8 +14,18 @@ from hypothesis import strategies as st
 from events.ids import BlockId, GpuType, NodeId
 from events.job import PriorityClass
 from replay.traces.fleet import Fleet, Group, parse_fleet, read_fleet
-from replay.traces.options import Estimate, Guess, Options, parse_classes, parse_estimate, parse_factor, parse_window
-from replay.traces.quotas import Line, Share, parse_quotas, shared_out
+from replay.traces.options import (
+    ClassRule,
+    Estimate,
+    Guess,
+    Options,
+    parse_classes,
+    parse_estimate,
+    parse_factor,
+    parse_options,
+    parse_window,
+)
+from replay.traces.quotas import Line, Quotas, Share, parse_quotas, shared_out
 from replay.traces.rows import BadOption, BadTrace, Note, TraceRow
 from tests.replay import made
 
@@ -164,6 +174,31 @@ def test_each_option_that_is_written_wrong(parse: Callable[[str], object], text:
     with pytest.raises(BadOption) as bad:
         parse(text)
     assert said in str(bad.value)
+
+
+def test_all_options_as_they_are_written(tmp_path: Path) -> None:
+    """Each text goes where it belongs; a fleet may be a list of nodes; what is not written has its default."""
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text(made.OPENB_NODES)
+    written = parse_options(
+        fleet=str(nodes),
+        window="3..7",
+        scale="0.25",
+        quotas="equal",
+        borrow_percent=50,
+        classes="prod-batch",
+        estimate="factor:2",
+    )
+    assert written == Options(
+        fleet=read_fleet(nodes),
+        scale=Fraction(1, 4),
+        from_s=3,
+        to_s=7,
+        quotas=Quotas(share=Share.EQUAL, borrow_percent=50),
+        classes=ClassRule(others=PriorityClass.PROD_BATCH),
+        estimate=Estimate(by=Guess.FACTOR, factor=Fraction(2)),
+    )
+    assert parse_options(fleet="1x8") == Options(fleet=parse_fleet("1x8"))
 
 
 def test_windows_and_scales_that_are_none() -> None:

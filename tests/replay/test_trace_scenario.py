@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import re
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -294,3 +297,31 @@ def test_no_row_vanishes_and_nothing_is_promised_twice(
     may = {(each.team, each.gpu_type): each.guaranteed + each.borrow_limit for each in result.quotas}
     assert all(may[each.spec.team, each.spec.gpu_type] == types[each.spec.gpu_type] for each in result.arrivals)
     assert scenario(trace, chosen)[0] == result
+
+
+DIGEST = """
+import hashlib, sys
+from replay.traces.options import parse_options
+from replay.traces.read import read_trace
+from replay.traces.scenario import scenario
+from replay.traces.summary import summary
+made, report = scenario(read_trace(sys.argv[1]), parse_options(fleet="4x8:a,4x8:b,8x4:b", scale="1/3"))
+print(hashlib.sha256((repr(made) + summary(report)).encode()).hexdigest())
+"""
+
+
+def test_the_same_bytes_in_every_process() -> None:
+    """Whatever the seed of the process's hashes is."""
+    trace = DATA / "traces" / "philly.csv"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST, trace],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=DATA.parents[1],
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(digests) == 1
+    assert len(digests.pop()) == 65
