@@ -31,13 +31,17 @@ class Stop:
 class Passing:
     """Jobs whose order of first grants was not that of submission. `by`: came later, and were granted before it; of
     these `by_covered` within the guarantee of another team, `by_higher` of a higher class, `by_smaller` of fewer GPUs.
-    `over`: came before it, and were not granted yet when it was."""
+    `over`: came before it, and were not granted yet when it was.
+    `behind`: came before it, still waited when it came, and were granted before it: the queue it stood in;
+    `behind_gpus_max`: what the largest of these asked for."""
 
     by: int = 0
     by_covered: int = 0
     by_higher: int = 0
     by_smaller: int = 0
     over: int = 0
+    behind: int = 0
+    behind_gpus_max: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +136,7 @@ class Rows:
 
     def _passing(self, job: JobOutcome) -> Passing:
         mine = self.granted_at(job.job_id)
-        by = covered = higher = smaller = over = 0
+        by = covered = higher = smaller = over = behind = largest = 0
         for other in self._of_type[job.gpu_type]:
             first = self._first.get(other.job_id)
             if other.submitted_at > job.submitted_at:
@@ -141,11 +145,22 @@ class Rows:
                     covered += not first.borrowed and other.team != job.team
                     higher += CLASS_RANK[other.priority_class] < CLASS_RANK[job.priority_class]
                     smaller += other.gpus < job.gpus
-            elif mine is not None and other.submitted_at < job.submitted_at <= mine:
-                over += (first is None and (other.ended_at is None or other.ended_at > mine)) or (
-                    first is not None and first.granted_at > mine
-                )
-        return Passing(by=by, by_covered=covered, by_higher=higher, by_smaller=smaller, over=over)
+            elif other.submitted_at < job.submitted_at:
+                left = first.granted_at if first is not None else other.ended_at
+                if mine is not None and (left is None or left > mine):
+                    over += 1
+                elif first is not None and first.granted_at > job.submitted_at:
+                    behind += 1
+                    largest = max(largest, other.gpus)
+        return Passing(
+            by=by,
+            by_covered=covered,
+            by_higher=higher,
+            by_smaller=smaller,
+            over=over,
+            behind=behind,
+            behind_gpus_max=largest,
+        )
 
     def _surroundings(self, job: JobOutcome) -> Surroundings:
         until = next(at for at in (self.granted_at(job.job_id), job.ended_at, self.outcome.end_at) if at is not None)

@@ -12,7 +12,7 @@ from replay.report.reasons import sentence
 from replay.report.spread import Spread
 from replay.report.study import Pair, Portrait, Study, waits_by
 from replay.report.waits import By, WaitRow
-from replay.report.words import NONE, amount, change, dollars, duration, instant, number, percent, value
+from replay.report.words import NONE, amount, change, dollars, duration, instant, number, percent, size_name, value
 
 TEAM_ROWS_MAX = 60
 """Teams in a table of the page: those with the most jobs; the Parquet tables have all."""
@@ -76,14 +76,31 @@ def verdict_cell(of: Difference) -> Cell:
 def wait_grid(study: Study, by: By, caption: str) -> Grid:
     """Waits and slowdown of the jobs of each kind, policy by policy."""
     rows = [
-        [Cell(text=kind), Cell(text=one.label), *_wait_cells(found[kind]), *_next_to(study, place, (by, kind))]
+        [
+            Cell(text=size_name(kind) if by is By.SIZE else kind),
+            Cell(text=one.label),
+            *_wait_cells(found[kind]),
+            *_next_to(study, place, (by, kind)),
+        ]
         for kind in _kinds(study, by)
         for place, one in enumerate(study.portraits)
         if kind in (found := waits_by(one, by))
     ]
-    head = ["", "Policy", "jobs", "mean", "p50", "p95", "p99", "longest", "slowdown", "p95", "never started"]
+    head = [
+        "",
+        "Policy",
+        "jobs",
+        "mean",
+        "p50",
+        "p95",
+        "p99",
+        "longest",
+        "mean slowdown",
+        "p95 slowdown",
+        "never started",
+    ]
     if study.pairs:
-        head += [f"mean wait under {study.first.label} next to it"]
+        head += [f"mean wait, {study.first.label} next to it"]
     left = len({kind for one in study.portraits for kind in waits_by(one, by)}) - len(_kinds(study, by))
     note = f"{left:,} more teams with fewer jobs are in the Parquet tables." if left else ""
     return Grid(caption=caption, head=head, rows=rows, number_from=2, note=note)
@@ -121,9 +138,9 @@ def loss_grid(study: Study) -> Grid:
         ("Jobs that were preempted", lambda one: f"{one.losses.jobs_preempted:,}"),
         ("Most preemptions of one job", lambda one: f"{one.losses.preemptions_of_a_job_max:,}"),
         ("GPU-hours lost to preemption", lambda one: _hours(one.losses.preempted_gpu_s)),
-        ("their cost", lambda one: dollars(one.losses.preempted_dollars)),
+        ("Cost of work lost to preemption", lambda one: dollars(one.losses.preempted_dollars)),
         ("GPU-hours lost to faults and failed starts", lambda one: _hours(one.losses.other_gpu_s)),
-        ("their cost", lambda one: dollars(one.losses.other_dollars)),
+        ("Cost of work lost to faults and failed starts", lambda one: dollars(one.losses.other_dollars)),
     ]
     for place, reclaim in enumerate(study.first.reclaims):
         lines += _order_lines(place, reclaim.rule)
@@ -135,8 +152,8 @@ def _order_lines(place: int, rule: PreemptionRule) -> list[Line]:
     """How the orders to make room by one rule went."""
     return [
         (f"Orders to make room ({rule})", lambda one: f"{one.reclaims[place].count:,}"),
-        ("that led to no start", lambda one: f"{one.reclaims[place].unmet:,}"),
-        ("order to start: p50 / p95 / longest", lambda one: _three(one.reclaims[place].seconds)),
+        (f"Orders that led to no start ({rule})", lambda one: f"{one.reclaims[place].unmet:,}"),
+        (f"Order to start, p50 / p95 / longest ({rule})", lambda one: _three(one.reclaims[place].seconds)),
     ]
 
 

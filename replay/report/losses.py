@@ -78,15 +78,18 @@ class Reclaims:
 def losses(outcome: Outcome, rates: Rates) -> Losses:
     """What all the jobs lost. A victim's loss counts at the rate of its type."""
     types = {job.job_id: job.gpu_type for job in outcome.jobs}
-    preempted_gpu_s = sum(row.lost_gpu_s for row in outcome.displacements)
-    preempted = sum(rates.dollars(types[row.victim], row.lost_gpu_s) for row in outcome.displacements)
+    lost, preempted = Counter[GpuType](), Counter[GpuType]()
+    for job in outcome.jobs:
+        lost[job.gpu_type] += job.lost_gpu_s
+    for row in outcome.displacements:
+        preempted[types[row.victim]] += row.lost_gpu_s
     victims = Counter(row.victim for row in outcome.displacements)
     return Losses(
         kept_gpu_s=sum(job.kept_gpu_s for job in outcome.jobs),
-        preempted_gpu_s=preempted_gpu_s,
-        other_gpu_s=sum(job.lost_gpu_s for job in outcome.jobs) - preempted_gpu_s,
-        preempted_dollars=preempted,
-        other_dollars=sum(rates.dollars(job.gpu_type, job.lost_gpu_s) for job in outcome.jobs) - preempted,
+        preempted_gpu_s=preempted.total(),
+        other_gpu_s=lost.total() - preempted.total(),
+        preempted_dollars=sum(rates.dollars(name, preempted[name]) for name in sorted(lost)),
+        other_dollars=sum(rates.dollars(name, lost[name] - preempted[name]) for name in sorted(lost)),
         by_rule={rule: sum(row.rule is rule for row in outcome.displacements) for rule in PreemptionRule},
         jobs_preempted=len(victims),
         preemptions_of_a_job_max=max(victims.values(), default=0),

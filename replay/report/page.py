@@ -111,7 +111,7 @@ def _words(study: Study, notes: Notes) -> dict[str, Any]:
     outcome = study.first.outcome
     against = ", ".join(pair.other.label for pair in study.pairs)
     return {
-        "title": f"{study.first.label} next to {against}" if against else study.first.label,
+        "title": f"{study.first.label} compared with {against}" if against else study.first.label,
         "scenario": outcome.scenario,
         "scene": _scene(study),
         "headline": headline(study),

@@ -14,7 +14,7 @@ from events.ids import Instant
 from replay.report.losses import HOUR_S
 from replay.report.study import Portrait, Study
 from replay.report.waits import BAND_NAMES
-from replay.report.words import CALENDAR_FROM, duration, percent
+from replay.report.words import CALENDAR_FROM, duration, percent, size_name
 
 Spec = dict[str, Any]
 
@@ -23,6 +23,7 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 TEAMS_MAX = 20
 """Teams in a plot: those with the greatest demand; the tables have all."""
 NAME_MAX = 28
+SHARE_TICKS = (0, 50, 100, 150, 200)
 SHORTFALL_SCALE = [[0, "#a63c14"], [0.3, "#e39a55"], [0.5, "#e4e8ec"], [0.75, "#86b5de"], [1, "#2166ac"]]
 
 
@@ -98,7 +99,7 @@ def hours(study: Study) -> Plot:
     ]
     layout = {
         "barmode": "stack",
-        "xaxis": {"ticksuffix": "%", "range": [0, 100], "title": {"text": "of healthy GPU-hours"}},
+        "xaxis": {"ticksuffix": "%", "range": [0, 100.4], "dtick": 20, "title": {"text": "of healthy GPU-hours"}},
         "yaxis": _named_axis([one.label for one in study.portraits]),
         "legend": {"traceorder": "normal"},
     }
@@ -136,7 +137,7 @@ def wait_curves(study: Study) -> Plot:
         layout[f"xaxis{axis}"] = _wait_axis() | {"domain": [left, left + width], "anchor": f"y{axis}"}
         layout[f"yaxis{axis}"] = {"range": [0, 101], "anchor": f"x{axis}"}
         layout[f"yaxis{axis}"] |= {"ticksuffix": "%"} if column == 0 else {"showticklabels": False, "matches": "y"}
-        layout["annotations"].append(_over_panel(left + width / 2, f"{escape(name)} GPUs"))
+        layout["annotations"].append(_over_panel(left + width / 2, f"{escape(size_name(name))} GPUs"))
     slow = "; ".join(f"half of all within {duration(_median(one))} under {one.label}" for one in study.portraits)
     return Plot(
         name="waits",
@@ -166,7 +167,14 @@ def fairness_course(study: Study) -> Plot:
             _map(cells, [_axis_time(at, one) for at in one.course_ends], axis, last=column + 1 == len(portraits))
         )
         left = column * (width + gap)
-        layout[f"xaxis{axis}"] = {"domain": [left, left + width], "anchor": f"y{axis}", "nticks": 5, "showgrid": False}
+        layout[f"xaxis{axis}"] = {
+            "domain": [left, left + width],
+            "anchor": f"y{axis}",
+            "nticks": 4,
+            "tickangle": 0,
+            "showgrid": False,
+        }
+        layout[f"xaxis{axis}"] |= {"matches": "x"} if column else {}
         layout[f"yaxis{axis}"] = _named_axis(teams) | {"anchor": f"x{axis}", "showgrid": False}
         if column:
             layout[f"yaxis{axis}"] |= {"showticklabels": False}
@@ -277,8 +285,12 @@ def _map(cells: list[list[float | None]], x: Sequence[Any], axis: str, *, last: 
         "zmax": 200,
         "colorscale": SHORTFALL_SCALE,
         "showscale": last,
-        "colorbar": {"ticksuffix": "%", "thickness": 12, "outlinewidth": 0, "tickvals": [0, 50, 100, 150, 200]},
-        "xgap": 1,
+        "colorbar": {
+            "thickness": 12,
+            "outlinewidth": 0,
+            "tickvals": SHARE_TICKS,
+            "ticktext": [f"{tick}%" for tick in SHARE_TICKS],
+        },
         "ygap": 1,
         "hoverongaps": False,
         "hovertemplate": "%{z:.0f}% of what it was entitled to<extra></extra>",
@@ -325,7 +337,7 @@ def _wait_axis() -> Spec:
 
 
 def _over_panel(x: float, text: str) -> Spec:
-    return {"text": text, "x": x, "y": 1.02, "xref": "paper", "yref": "paper", "showarrow": False, "yanchor": "bottom"}
+    return {"text": text, "x": x, "y": 1.01, "xref": "paper", "yref": "paper", "showarrow": False, "yanchor": "bottom"}
 
 
 def _median(one: Portrait) -> float | None:

@@ -38,6 +38,8 @@ class Fact(StrEnum):
     """More jobs that came later were granted before it."""
     PASSED = "passed"
     """Under the better policy it was granted before jobs that came before it."""
+    BEHIND = "behind"
+    """The queue before it, of jobs that came earlier and were granted earlier, was longer."""
     HELD = "held"
     """As many GPUs as it asked for were idle for coming starts."""
     STRANDED = "stranded"
@@ -97,8 +99,8 @@ def _facts(worse: Evidence, better: Evidence) -> Iterator[Fact]:
         yield Fact.BORROWER
     elif here.by > there.by:
         yield Fact.PASSED_BY
-    if there.over > here.over:
-        yield Fact.PASSED
+    queue = [(here.behind - there.behind, Fact.BEHIND), (there.over - here.over, Fact.PASSED)]
+    yield from (fact for jobs, fact in sorted(queue, reverse=True) if jobs > 0)
     asked = max(1, worse.gpus)
     if around.held >= asked:
         yield Fact.HELD
@@ -139,7 +141,12 @@ def _told(fact: Fact, worse: Evidence, better: Evidence, better_name: str) -> st
                 f"({there.by:,} under {better_name})"
             )
         case Fact.PASSED:
-            return f"under {better_name} it started ahead of {plural(there.over, 'job')} that came before it"
+            return f"under {better_name} it passed {plural(there.over, 'job')} that came before it"
+        case Fact.BEHIND:
+            return (
+                f"it stood there behind {plural(here.behind, 'job')} that came before it, the largest of "
+                f"{plural(here.behind_gpus_max, 'GPU')} ({there.behind:,} under {better_name})"
+            )
         case Fact.HELD:
             return f"on average {number(around.held)} GPUs were held idle for coming starts meanwhile"
         case Fact.STRANDED:

@@ -18,7 +18,7 @@ VERSION = 1
 
 def as_json(study: Study, notes: Notes) -> bytes:
     """The same bytes for the same study and notes."""
-    return orjson.dumps(record(study, notes), option=orjson.OPT_INDENT_2)
+    return orjson.dumps(record(study, notes), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
 
 
 def record(study: Study, notes: Notes) -> dict[str, Any]:

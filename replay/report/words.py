@@ -24,14 +24,14 @@ def duration(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Whole from 100 on, else one decimal where it says something; thousands by commas."""
+    """Whole from 100 on, else with one decimal that is not 0, two below a tenth; thousands by commas."""
     if value is None:
         return NONE
     if value < 0:
         return MINUS + number(-value)
     if value and value < 0.1:
         return f"{value:.2f}"
-    return f"{value:,.0f}" if value >= 99.95 or value == int(value) else f"{value:,.1f}"
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:,.1f}".removesuffix(".0")
 
 
 def percent(share: float | None) -> str:
@@ -45,6 +45,11 @@ def dollars(amount: float | None) -> str:
     if amount is None:
         return NONE
     return f"{MINUS if amount < 0 else ''}${abs(amount):,.0f}"
+
+
+def size_name(band: str) -> str:
+    """A size band as people write it: `≤ 4`, `5-8`, `> 512`."""
+    return band.replace("<=", "≤ ").replace(">", "> ")
 
 
 def plural(count: int, noun: str) -> str:
@@ -105,4 +110,7 @@ def _percent_change(share: float) -> str:
     """`−34%`; from tenfold on `× 12`, which people grasp better than +1100%."""
     if share >= 9:
         return f"× {number(share + 1)}"
-    return f"{'+' if share > 0 else MINUS}{abs(share) * 100:.0f}%"
+    size = abs(share) * 100
+    # Not all of it is gone, and not nothing: no rounding to either.
+    digits = 1 if 99.5 <= size < 100 or size < 0.5 else 0
+    return f"{'+' if share > 0 else MINUS}{min(size, 99.9) if size < 100 else size:.{digits}f}%"

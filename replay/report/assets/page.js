@@ -16,8 +16,8 @@ function themed(layout, printing) {
   const themed = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: !printing,
     font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: ink },
-    margin: { l: 62, r: 16, t: 44, b: 48 },
-    legend: { orientation: "h", x: 0, y: 1.08, yanchor: "bottom", ...layout.legend },
+    margin: { l: 62, r: 16, t: layout.annotations ? 54 : 34, b: 48 },
+    legend: { orientation: "h", x: 0, y: 1, yref: "container", yanchor: "top", ...layout.legend },
     hoverlabel: { namelength: -1 },
   };
   if (printing) themed.width = PRINT_WIDTH;
