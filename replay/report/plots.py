@@ -170,11 +170,12 @@ def fairness_course(study: Study) -> Plot:
         layout[f"xaxis{axis}"] = {
             "domain": [left, left + width],
             "anchor": f"y{axis}",
-            "nticks": 4,
+            "nticks": 3,
             "tickangle": 0,
             "showgrid": False,
         }
         layout[f"xaxis{axis}"] |= {"matches": "x"} if column else {}
+        layout[f"xaxis{axis}"] |= {} if _relative(one) else {"tickformat": "%H:%M\n%d %b"}
         layout[f"yaxis{axis}"] = _named_axis(teams) | {"anchor": f"x{axis}", "showgrid": False}
         if column:
             layout[f"yaxis{axis}"] |= {"showticklabels": False}
@@ -312,14 +313,18 @@ def _rounded(values: Sequence[float | None], digits: int) -> list[float | None]:
 
 def _axis_time(at: Instant | int, one: Portrait) -> str | float:
     """A date where the trace has a calendar, else days since the start."""
-    start = one.outcome.start_at
-    if start < CALENDAR_FROM:
-        return round((at - start) / 86_400_000, 5)
+    if _relative(one):
+        return round((at - one.outcome.start_at) / 86_400_000, 5)
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _time_title(one: Portrait) -> str:
-    return "days since the start" if one.outcome.start_at < CALENDAR_FROM else "UTC"
+    return "days since the start" if _relative(one) else "UTC"
+
+
+def _relative(one: Portrait) -> bool:
+    """It counts time from its own start."""
+    return one.outcome.start_at < CALENDAR_FROM
 
 
 def _named_axis(names: Sequence[str]) -> Spec:
