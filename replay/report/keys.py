@@ -14,7 +14,7 @@ from replay.report.fairness import evenness, shares, shortfall, worst
 from replay.report.fleet import ratio, until_last_submission, use, while_waiting
 from replay.report.losses import HOUR_S, Rates, losses, reclaims
 from replay.report.spread import Spread, spread
-from replay.report.waits import WaitRow, endings, let_in, wait_rows
+from replay.report.waits import By, WaitRow, endings, let_in, wait_rows
 
 ABOUT_THE_SAME = 0.01
 """A change by less than this share of the other's figure is called neither better nor worse."""
@@ -87,9 +87,16 @@ class Difference:
     verdict: Verdict
 
 
-def key_figures(outcome: Outcome, rates: Rates) -> list[Figure]:
-    """All of them, in the order of the page."""
-    return [*_waiting(outcome), *_fleet(outcome), *_losses(outcome, rates), *_fairness(outcome), *_ends(outcome)]
+def key_figures(outcome: Outcome, rates: Rates, waits: Sequence[WaitRow] | None = None) -> list[Figure]:
+    """All of them, in the order of the page. `waits`: its `wait_rows`, where they are there already."""
+    rows = wait_rows(outcome) if waits is None else waits
+    return [
+        *_waiting(outcome, rows),
+        *_fleet(outcome),
+        *_losses(outcome, rates),
+        *_fairness(outcome, rows),
+        *_ends(outcome),
+    ]
 
 
 def differences(figures: Sequence[Figure], others: Sequence[Figure]) -> list[Difference]:
@@ -121,16 +128,15 @@ def _figure(
     return Figure(name=name, label=label, part=part, unit=unit, better=better, value=value)
 
 
-def _waiting(outcome: Outcome) -> list[Figure]:
-    rows = {(row.by, row.value): row for row in wait_rows(outcome)}
-    total = next((row for (by, _), row in rows.items() if by == "all"), None)
+def _waiting(outcome: Outcome, rows: Sequence[WaitRow]) -> list[Figure]:
+    total = next(row for row in rows if row.by is By.ALL)
     giants = spread(job.waited_s for job in let_in(outcome.jobs) if job.gpus > 64)
     small = spread(job.waited_s for job in let_in(outcome.jobs) if job.gpus <= 8)
     return [*_overall(total), *_sized(small, giants)]
 
 
-def _overall(row: WaitRow | None) -> list[Figure]:
-    waits, firsts, slow = (row.wait, row.first_wait, row.slowdown) if row else (spread([]),) * 3
+def _overall(row: WaitRow) -> list[Figure]:
+    waits, firsts, slow = row.wait, row.first_wait, row.slowdown
     seconds, times = Unit.SECONDS, Unit.TIMES
     return [
         _figure(Part.WAITING, "wait_mean_s", "Mean wait", waits.mean, unit=seconds),
@@ -187,10 +193,10 @@ def _losses(outcome: Outcome, rates: Rates) -> list[Figure]:
     ]
 
 
-def _fairness(outcome: Outcome) -> list[Figure]:
+def _fairness(outcome: Outcome, rows: Sequence[WaitRow]) -> list[Figure]:
     teams, higher = shares(outcome.team_samples), Better.HIGHER
     least = worst(teams)
-    waits = [row.wait.mean for row in wait_rows(outcome) if row.by == "team" and row.wait.mean is not None]
+    waits = [row.wait.mean for row in rows if row.by is By.TEAM and row.wait.mean is not None]
     return [
         _figure(
             Part.FAIRNESS,

@@ -119,12 +119,13 @@ def labels(outcomes: Sequence[Outcome]) -> list[str]:
 
 def portrait(outcome: Outcome, label: str, rates: Rates) -> Portrait:
     """Everything about one outcome."""
+    waits = wait_rows(outcome)
     ends, lines = courses(outcome.team_samples, COURSE_BUCKETS_MAX)
     return Portrait(
         label=label,
         outcome=outcome,
-        figures=key_figures(outcome, rates),
-        waits=wait_rows(outcome),
+        figures=key_figures(outcome, rates, waits),
+        waits=waits,
         longest=longest_waits(outcome, LONGEST),
         ends=endings(outcome),
         use=use(outcome.samples),
