@@ -4,6 +4,8 @@ Recorded days (replay.recorded), public traces (replay.traces) and generated day
 these; replay.engine lets the production core schedule it. Plain values; nothing here knows where they came from.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from commands.messages import Command
@@ -11,6 +13,9 @@ from commands.policy import DEFAULT, Policy
 from commands.reports import Register
 from events.ids import GpuType, Instant, JobId, NodeId, TeamId
 from events.job import JobSpec, PriorityClass
+
+QUEUED_MAX = 1_000_000
+"""No policy allows more queued jobs of a team (commands.policy)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +93,16 @@ class Scenario:
     def gpus(self) -> int:
         """GPUs of the whole fleet."""
         return sum(len(node.gpus) for node in self.nodes)
+
+
+def widened(policy: Policy, arrivals: Sequence[Arrival]) -> Policy:
+    """The policy, with its bounds on run-time limits and on queued jobs as wide as these arrivals need: a replay of
+    what happened refuses none of it."""
+    limit_s = max((each.spec.max_runtime_s or 0 for each in arrivals), default=0)
+    queued = max(Counter(each.spec.team for each in arrivals).values(), default=0)
+    return policy.model_copy(
+        update={
+            "max_runtime_max_s": max(policy.max_runtime_max_s, limit_s),
+            "queued_jobs_max": min(QUEUED_MAX, max(policy.queued_jobs_max, queued)),
+        }
+    )

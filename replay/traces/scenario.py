@@ -8,17 +8,16 @@ from itertools import count
 from typing import NoReturn
 
 from commands.messages import QuotaLine, SetQuota
-from commands.policy import Policy
 from events.ids import GpuType, Instant, JobId, TeamId
 from events.job import CheckpointPlan, JobSpec
-from replay.scenario import Arrival, Scenario, TeamQuota, Timed, Work
+from replay.scenario import Arrival, Scenario, TeamQuota, Timed, Work, widened
 from replay.traces.options import Options
 from replay.traces.quotas import Use
 from replay.traces.rows import BadOption, Ended, Fault, Note, Spoilt, Trace, TraceRow, Why
 from replay.traces.summary import ImportReport, TeamUse, reason
 
-RUNTIME_MAX_S, QUEUED_MAX = 366 * 86400, 1_000_000
-"""No policy allows a longer limit, or more queued jobs of a team (commands.policy)."""
+RUNTIME_MAX_S = 366 * 86400
+"""No policy allows a longer limit (commands.policy)."""
 WIDENED = ("max_runtime_max_s", "queued_jobs_max")
 """Bounds of the policy that a trace may make wider."""
 _ID_CHARS = re.compile(r"[^0-9A-Za-z]")
@@ -34,19 +33,6 @@ def scenario(trace: Trace, options: Options) -> tuple[Scenario, ImportReport]:
     Raises BadOption where an option does not suit the trace, or no row is left.
     """
     return _Import(trace, options).run()
-
-
-def widened(policy: Policy, arrivals: Sequence[Arrival]) -> Policy:
-    """The policy, with its bounds on run-time limits and on queued jobs as wide as these arrivals need: a replay of
-    what happened refuses none of it."""
-    limit_s = max((each.spec.max_runtime_s or 0 for each in arrivals), default=0)
-    queued = max(Counter(each.spec.team for each in arrivals).values(), default=0)
-    return policy.model_copy(
-        update={
-            "max_runtime_max_s": max(policy.max_runtime_max_s, limit_s),
-            "queued_jobs_max": min(QUEUED_MAX, max(policy.queued_jobs_max, queued)),
-        }
-    )
 
 
 def gang(gpus: int, node_gpus: int) -> tuple[int, int]:
