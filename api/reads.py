@@ -88,7 +88,10 @@ class Reads:
         quotas = await queries.quotas(self._pool, self._cluster, team=row.team)
         least, size = row.spec.get("gpu_memory_gb_min", 0), row.spec["gpus_per_replica"]
         rooms = await blockers.room(self._pool, self._cluster, row.gpu_type, memory_gb_min=least, per_replica=size)
-        known = known_of(ahead, quotas, rooms, row, self._now())
+        others = [
+            one for one in await blockers.held(self._pool, self._cluster, row.gpu_type) if one.job_id != row.job_id
+        ]
+        known = known_of(ahead, quotas, rooms, others, row, self._now())
         return None if ahead is None else ahead.jobs, known
 
     async def job_at(self, job_id: JobId, seq: int, wait_s: float) -> Document | None:
@@ -186,6 +189,8 @@ class Reads:
                 "borrow_limit": use.borrow_limit,
                 "in_use": use.in_use,
                 "borrowed": use.borrowed,
+                "guaranteed_percent": use.guaranteed_percent,
+                "borrow_limit_percent": use.borrow_limit_percent,
             }
             for use in await queries.quotas(self._pool, self._cluster, team=team)
         }

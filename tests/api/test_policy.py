@@ -67,7 +67,8 @@ async def test_an_array_and_a_job_that_waits_for_it(api: Site) -> None:
     after = await api.submitted(depends_on=[{"job": array["job_id"], "when": "after_any"}])
     assert after["queue_position"] is None
     why = (await api.get(f"/v1/jobs/{after['job_id']}/why?min_seq={after['seq']}")).json()
-    assert why["reasons"] == [{"code": "dependencies", "jobs": [array["job_id"]]}]
+    (reason,) = why["reasons"]
+    assert (reason["code"], reason["jobs"]) == ("dependencies", [array["job_id"]])
     queued = (await api.get("/v1/queue")).json()
     assert [job["job_id"] for job in queued["queue"]] == [array["job_id"]]
 
