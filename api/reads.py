@@ -79,7 +79,8 @@ class Reads:
             ahead, known = await self._waits(row)
             return views.job_view(row, None, ahead, known, failure)
         attempt = await queries.attempt(self._pool, self._cluster, job_id, row.attempt)
-        return views.job_view(row, attempt, failure=failure)
+        leases = await queries.leases(self._pool, self._cluster, job_id, row.attempt) if attempt is not None else ()
+        return views.job_view(row, attempt, failure=failure, leases=leases)
 
     async def _waits(self, row: JobRow) -> tuple[int | None, Known]:
         """Jobs ahead of one that waits (None where it is not in the queue), and all that is known of why it does."""
@@ -183,17 +184,8 @@ class Reads:
 
     async def quota(self, team: TeamId) -> Document:
         """Quota and use by GPU type; empty where the team has neither."""
-        return {
-            use.gpu_type: {
-                "guaranteed": use.guaranteed,
-                "borrow_limit": use.borrow_limit,
-                "in_use": use.in_use,
-                "borrowed": use.borrowed,
-                "guaranteed_percent": use.guaranteed_percent,
-                "borrow_limit_percent": use.borrow_limit_percent,
-            }
-            for use in await queries.quotas(self._pool, self._cluster, team=team)
-        }
+        found = await queries.quotas(self._pool, self._cluster, team=team)
+        return {use.gpu_type: views.quota_view(use) for use in found}
 
     async def cluster(self) -> Document:
         """Leader, fleet, queue and how far the projection is."""

@@ -9,8 +9,8 @@ from api.waiting import Known, estimated_start, is_waiting, waiting_view
 from commands.policy import DEFAULT
 from events.job import ENDS, CheckpointPlan, JobState
 from projections.blockers import Failure
-from projections.queries import NodeUse
-from projections.rows import AttemptRow, ClusterRow, JobRow, PolicyRow, TimelineRow
+from projections.queries import NodeUse, QuotaUse
+from projections.rows import AttemptRow, ClusterRow, JobRow, LeaseRow, PolicyRow, TimelineRow
 
 Document = dict[str, Any]
 
@@ -60,9 +60,10 @@ def job_view(
     ahead: int | None = None,
     known: Known = UNKNOWN,
     failure: Failure | None = None,
+    leases: Sequence[LeaseRow] = (),
 ) -> Document:
-    """A job. `attempt`: its current one, where it is asked for; `ahead`: jobs before it, where it queues; `known`: why
-    it waits; `failure`: of its newest attempt that failed, where it is asked for."""
+    """A job. `attempt` and its `leases`: the current one, where it is asked for; `ahead`: jobs before it, where it
+    queues; `known`: why it waits; `failure`: of its newest attempt that failed, where it is asked for."""
     return {
         "job_id": row.job_id,
         "cluster": row.cluster,
@@ -97,7 +98,7 @@ def job_view(
         "element": row.element,
         "last_checkpoint": row.checkpoint_uri,
         "checkpoint_step": row.checkpoint_step,
-        "allocation": _allocation(row, attempt),
+        "allocation": _allocation(row, attempt, leases),
         "reservation": reservation_view(row),
         "pledge": pledge_view(row),
         "waiting": waiting_view(row, known) if row.state == JobState.QUEUED else None,
@@ -167,14 +168,17 @@ def rejection_view(row: JobRow) -> Document | None:
     }
 
 
-def _allocation(row: JobRow, attempt: AttemptRow | None) -> Document | None:
+def _allocation(row: JobRow, attempt: AttemptRow | None, leases: Sequence[LeaseRow]) -> Document | None:
+    """What it holds now: an elastic job grows and shrinks, and a rank that has ended holds nothing."""
     if attempt is None or row.state in ENDS or row.state == JobState.QUEUED:
         return None
+    live = [lease for lease in leases if lease.ended_at is None]
     return {
         "attempt": attempt.attempt,
-        "nodes": attempt.nodes,
-        "blocks": attempt.blocks,
-        "gpus": attempt.gpus,
+        "nodes": sorted({lease.node_id for lease in live}),
+        "blocks": sorted({lease.block for lease in live}),
+        "replicas": len(live),
+        "gpus": sum(lease.gpu_count for lease in live),
         "fallback": attempt.fallback,
     }
 
@@ -189,6 +193,15 @@ def attempt_view(row: AttemptRow) -> Document:
     times = ("queued_at", "granted_at", "limit_at", "running_at", "ending_at", "released_at")
     return {name: getattr(row, name) for name in _ATTEMPT_PLAIN} | {
         name: format_time(getattr(row, name)) for name in times
+    }
+
+
+def quota_view(use: QuotaUse) -> Document:
+    """What a team may use of a type, and does; a figure that was set in percent says so."""
+    figures = ("guaranteed", "borrow_limit", "in_use", "borrowed")
+    percent = {name: getattr(use, name) for name in ("guaranteed_percent", "borrow_limit_percent")}
+    return {name: getattr(use, name) for name in figures} | {
+        name: value for name, value in percent.items() if value is not None
     }
 
 

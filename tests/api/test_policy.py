@@ -54,6 +54,7 @@ async def test_a_quota_in_percent(api: Site) -> None:
     fleet = (await api.get(f"/v1/cluster?min_seq={made.json()['seq']}")).json()["gpu_types"]["h100"]["total"]
     read = (await api.get("/v1/teams/vision/quota")).json()["h100"]
     assert (read["guaranteed"], read["borrow_limit"]) == (fleet // 2, 3)
+    assert (read["guaranteed_percent"], "borrow_limit_percent" in read) == (50, False)
     for bad in ({"guaranteed": 1}, {**line, "guaranteed": 1}):
         refused = await api.request("PUT", "/v1/teams/vision/quota", who="root", json={"h100": bad})
         assert refused.status_code == 422

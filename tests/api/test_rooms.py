@@ -8,11 +8,12 @@ import pytest
 
 from api.times import format_time
 from api.waiting import Known, waiting_view
-from events.gang import GangAllocated, GangEnding
+from events.gang import GangAllocated, GangEnding, GangResized, ResizeReason
 from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex
 from events.job import EndReason, JobQueued, QueueReason
 from events.preemption import PledgeEnd, PreemptionEnded, PreemptionOrdered, PreemptionRule
 from events.reservation import BlocksFreed, BlocksReserved, FreedBecause
+from events.task import TaskEnd, TaskEnded
 from projections.blockers import Held
 from projections.queries import QuotaUse
 from projections.rows import JobRow
@@ -104,6 +105,25 @@ async def test_a_victim_says_for_whom_it_was_stopped(api: Site) -> None:
     (attempt,) = (await read(api, f"/v1/jobs/{victim}/attempts"))["attempts"]
     assert (attempt["preempted_by"], attempt["preempted_rule"]) == (preemptor, "reclaim")
     assert (await read(api, f"/v1/jobs/{preemptor}"))["preempted_by"] is None
+
+
+async def test_the_allocation_is_what_is_held_now(api: Site) -> None:
+    """An elastic job grows and gives back; a rank that has ended holds nothing any more."""
+    job = await waiting(api, gpus_per_replica=4, elastic={"min_replicas": 1, "max_replicas": 4})
+    four, names = GpuMask(0b1111), dict[str, Any](job_id=job, attempt=1)
+    await api.leader.commit([GangAllocated(**names, ranks=((NodeIndex(0), four),), limit_at=None)])
+
+    async def held() -> tuple[list[str], int, int]:
+        allocation = (await read(api, f"/v1/jobs/{job}"))["allocation"]
+        return allocation["nodes"], allocation["replicas"], allocation["gpus"]
+
+    assert await held() == (["n-0"], 1, 4)
+    grown = ((NodeIndex(1), four), (NodeIndex(2), four))
+    await api.leader.commit([GangResized(**names, because=ResizeReason.GREW, grown=grown)])
+    assert await held() == (["n-0", "n-1", "n-2"], 3, 12)
+    gone = TaskEnded(**names, rank=2, node=NodeIndex(2), report=1, end=TaskEnd.STOPPED, exit_code=143)
+    await api.leader.commit([GangResized(**names, because=ResizeReason.GAVE_BACK, stopped=(2,)), gone])
+    assert await held() == (["n-0", "n-1"], 2, 8)
 
 
 # Sentences, of what was looked up

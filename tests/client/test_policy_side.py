@@ -113,6 +113,7 @@ def test_show_tells_what_is_reserved_and_for_whom_it_was_stopped(api: ScriptedAp
         "state": "QUEUED",
         "reservation": {"nodes": ["n-1", "n-2"], "start_at": "2026-12-01T00:00:00Z"},
         "preempted_by": {"job_id": "j_7", "rule": "reclaim", "attempt": 1, "at": "2026-11-30T00:00:00Z"},
+        "spec": {"elastic": {"min_replicas": 1, "max_replicas": 3}},
         "array": {"elements": "0-9%2", "waiting": 7, "running": 2, "succeeded": 1, "failed": 0},
     }
     api.on("GET", "/v1/jobs/j_1", Answer(json=job))
@@ -122,6 +123,7 @@ def test_show_tells_what_is_reserved_and_for_whom_it_was_stopped(api: ScriptedAp
     }
     assert said["reserved"] == "n-1, n-2"
     assert said["preempted for"] == "j_7 (reclaim)"
+    assert said["elastic"] == "1 to 3 replicas"
     assert said["array"] == "0-9%2 (7 waiting, 2 running, 1 succeeded)"
 
 

@@ -136,6 +136,7 @@ def _show(job: Job, events: Sequence[Mapping[str, Any]]) -> None:
             ("team", job.team),
             ("class", job.priority_class),
             ("gpus", f"{job.gpus} ({shape(raw)})"),
+            ("elastic", _range(spec.get("elastic"), raw.get("allocation"))),
             ("array", _elements(raw.get("array"))),
             ("element of", raw.get("element_of")),
             ("attempt", job.attempt or ""),
@@ -173,6 +174,14 @@ def _elements(array: Mapping[str, Any] | None) -> str:
         return ""
     counts = [f"{array[name]} {name}" for name in ("waiting", "running", "succeeded", "failed") if array.get(name)]
     return f"{array.get('elements')} ({', '.join(counts)})"
+
+
+def _range(elastic: Mapping[str, Any] | None, allocation: Mapping[str, Any] | None) -> str:
+    """Between which sizes it may run, and with how many replicas it does."""
+    if not elastic:
+        return ""
+    now = f", {allocation['replicas']} now" if allocation and "replicas" in allocation else ""
+    return f"{elastic.get('min_replicas')} to {elastic.get('max_replicas')} replicas{now}"
 
 
 def _by_rule(cause: Mapping[str, Any] | None) -> str:

@@ -16,6 +16,8 @@ UNTOLD = frozenset({"job_id", "spec", "principal", "ranks", "team", "node", "rep
 FIRST = ("attempt", "rank", "state", "end", "reason", "exit_code", "detail")
 """What is read first comes first; the rest by name. A feed's fields come in any order."""
 LISTED_MAX = 8
+COUNTED = frozenset({"nodes", "grown", "stopped"})
+"""Lists of which the length is told, however short."""
 ATTEMPTS = frozenset({"victims", "awaited"})
 """Fields that list attempts: a job and a number each."""
 
@@ -52,7 +54,7 @@ def fields_of(event: Mapping[str, Any]) -> str:
 
 def _value(name: str, value: object) -> object:
     """Instants are milliseconds in events; of long lists the length is told; attempts are named as leases are."""
-    if name == "nodes" or (isinstance(value, list) and len(value) > LISTED_MAX):
+    if name in COUNTED or (isinstance(value, list) and len(value) > LISTED_MAX):
         return len(value) if isinstance(value, list) else value
     if name in ATTEMPTS and isinstance(value, list):
         return ",".join(".".join(map(str, key)) for key in value)
