@@ -1,4 +1,8 @@
 -- Room that is held or made for jobs, and who was stopped for whom (R-23, R-40 to R-45).
+-- What was projected before has none of it: the projector begins anew, at the first record of the log.
+
+TRUNCATE read.positions, read.clusters, read.leaders, read.policies, read.quotas, read.teams, read.nodes, read.jobs,
+    read.attempts, read.leases, read.checkpoints, read.timeline;
 
 ALTER TABLE read.jobs
     ADD COLUMN reservation jsonb,
