@@ -79,7 +79,8 @@ class Reads:
             ahead, known = await self._waits(row)
             return views.job_view(row, None, ahead, known, failure)
         attempt = await queries.attempt(self._pool, self._cluster, job_id, row.attempt)
-        return views.job_view(row, attempt, failure=failure)
+        leases = await queries.leases(self._pool, self._cluster, job_id, row.attempt) if attempt is not None else ()
+        return views.job_view(row, attempt, failure=failure, leases=leases)
 
     async def _waits(self, row: JobRow) -> tuple[int | None, Known]:
         """Jobs ahead of one that waits (None where it is not in the queue), and all that is known of why it does."""
@@ -88,7 +89,10 @@ class Reads:
         quotas = await queries.quotas(self._pool, self._cluster, team=row.team)
         least, size = row.spec.get("gpu_memory_gb_min", 0), row.spec["gpus_per_replica"]
         rooms = await blockers.room(self._pool, self._cluster, row.gpu_type, memory_gb_min=least, per_replica=size)
-        known = known_of(ahead, quotas, rooms, row, self._now())
+        others = [
+            one for one in await blockers.held(self._pool, self._cluster, row.gpu_type) if one.job_id != row.job_id
+        ]
+        known = known_of(ahead, quotas, rooms, others, row, self._now())
         return None if ahead is None else ahead.jobs, known
 
     async def job_at(self, job_id: JobId, seq: int, wait_s: float) -> Document | None:
@@ -180,15 +184,8 @@ class Reads:
 
     async def quota(self, team: TeamId) -> Document:
         """Quota and use by GPU type; empty where the team has neither."""
-        return {
-            use.gpu_type: {
-                "guaranteed": use.guaranteed,
-                "borrow_limit": use.borrow_limit,
-                "in_use": use.in_use,
-                "borrowed": use.borrowed,
-            }
-            for use in await queries.quotas(self._pool, self._cluster, team=team)
-        }
+        found = await queries.quotas(self._pool, self._cluster, team=team)
+        return {use.gpu_type: views.quota_view(use) for use in found}
 
     async def cluster(self) -> Document:
         """Leader, fleet, queue and how far the projection is."""

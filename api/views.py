@@ -5,12 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 from api.times import format_duration, format_time, spoken_durations
-from api.waiting import Known, waiting_view
+from api.waiting import Known, estimated_start, is_waiting, waiting_view
 from commands.policy import DEFAULT
 from events.job import ENDS, CheckpointPlan, JobState
 from projections.blockers import Failure
-from projections.queries import NodeUse
-from projections.rows import AttemptRow, ClusterRow, JobRow, PolicyRow, TimelineRow
+from projections.queries import NodeUse, QuotaUse
+from projections.rows import AttemptRow, ClusterRow, JobRow, LeaseRow, PolicyRow, TimelineRow
 
 Document = dict[str, Any]
 
@@ -18,6 +18,11 @@ UNKNOWN = Known()
 _SPEC_PLAIN = (
     *("image", "command", "env", "secrets", "replicas", "gpus_per_replica", "gpu_memory_gb_min", "topology"),
     *("elastic", "data", "workdir", "interactive", "overlap", "retries", "depends_on"),
+)
+
+_ATTEMPT_PLAIN = (
+    *("attempt", "ranks", "gpus", "nodes", "blocks", "fallback", "ending_reason", "exit_code", "failed_rank"),
+    *("preempted_by", "preempted_rule"),
 )
 
 
@@ -55,9 +60,10 @@ def job_view(
     ahead: int | None = None,
     known: Known = UNKNOWN,
     failure: Failure | None = None,
+    leases: Sequence[LeaseRow] = (),
 ) -> Document:
-    """A job. `attempt`: its current one, where it is asked for; `ahead`: jobs before it, where it queues; `known`: why
-    it waits; `failure`: of its newest attempt that failed, where it is asked for."""
+    """A job. `attempt` and its `leases`: the current one, where it is asked for; `ahead`: jobs before it, where it
+    queues; `known`: why it waits; `failure`: of its newest attempt that failed, where it is asked for."""
     return {
         "job_id": row.job_id,
         "cluster": row.cluster,
@@ -73,7 +79,7 @@ def job_view(
         "max_runtime": runtime(row.max_runtime_s),
         "attempt": row.attempt,
         "queue_position": None if ahead is None else ahead + 1,
-        "estimated_start": None,
+        "estimated_start": estimated_start(row),
         "submitted_at": format_time(row.submitted_at),
         "queued_at": format_time(row.queued_at),
         "granted_at": format_time(row.granted_at),
@@ -84,6 +90,7 @@ def job_view(
         "exit_code": row.exit_code,
         "failure": failure_view(failure),
         "preemptions": row.preemptions,
+        "preempted_by": preemption_view(row),
         "faults": row.faults,
         "retried": row.retried,
         "array": _array_progress(row),
@@ -91,7 +98,9 @@ def job_view(
         "element": row.element,
         "last_checkpoint": row.checkpoint_uri,
         "checkpoint_step": row.checkpoint_step,
-        "allocation": _allocation(row, attempt),
+        "allocation": _allocation(row, attempt, leases),
+        "reservation": reservation_view(row),
+        "pledge": pledge_view(row),
         "waiting": waiting_view(row, known) if row.state == JobState.QUEUED else None,
         "rejection": rejection_view(row),
         "spec": spec_view(row.spec),
@@ -116,6 +125,37 @@ def _array_progress(row: JobRow) -> Document | None:
     }
 
 
+def reservation_view(row: JobRow) -> Document | None:
+    """The nodes that are held for a job that waits, and when it is to start on them."""
+    held = row.reservation
+    if held is None or not is_waiting(row):
+        return None
+    times = {"start_at": format_time(held["start_at"]), "since": format_time(held["since"])}
+    return {"nodes": held["nodes"], **times}
+
+
+def pledge_view(row: JobRow) -> Document | None:
+    """The room that is being made for a job: by which rule, where, whom it stops, and whose end it awaits."""
+    pledge = row.pledge
+    if pledge is None or not is_waiting(row):
+        return None
+    keys = {name: [_attempt_key(key) for key in pledge[name]] for name in ("victims", "awaited")}
+    plain = {name: pledge[name] for name in ("rule", "gpus", "nodes")}
+    return {**plain, **keys, "since": format_time(pledge["since"])}
+
+
+def preemption_view(row: JobRow) -> Document | None:
+    """For whom, by which rule and when a job was last stopped for another; its attempts have each time."""
+    last = row.preempted
+    if last is None:
+        return None
+    return {"job_id": last["by"], "rule": last["rule"], "attempt": last["attempt"], "at": format_time(last["at"])}
+
+
+def _attempt_key(key: Sequence[Any]) -> Document:
+    return {"job_id": key[0], "attempt": key[1]}
+
+
 def rejection_view(row: JobRow) -> Document | None:
     """Why a job was rejected; None where it was not."""
     if row.rejected_code is None:
@@ -128,14 +168,17 @@ def rejection_view(row: JobRow) -> Document | None:
     }
 
 
-def _allocation(row: JobRow, attempt: AttemptRow | None) -> Document | None:
+def _allocation(row: JobRow, attempt: AttemptRow | None, leases: Sequence[LeaseRow]) -> Document | None:
+    """What it holds now: an elastic job grows and shrinks, and a rank that has ended holds nothing."""
     if attempt is None or row.state in ENDS or row.state == JobState.QUEUED:
         return None
+    live = [lease for lease in leases if lease.ended_at is None]
     return {
         "attempt": attempt.attempt,
-        "nodes": attempt.nodes,
-        "blocks": attempt.blocks,
-        "gpus": attempt.gpus,
+        "nodes": sorted({lease.node_id for lease in live}),
+        "blocks": sorted({lease.block for lease in live}),
+        "replicas": len(live),
+        "gpus": sum(lease.gpu_count for lease in live),
         "fallback": attempt.fallback,
     }
 
@@ -148,8 +191,18 @@ def failure_view(failure: Failure | None) -> Document | None:
 def attempt_view(row: AttemptRow) -> Document:
     """One attempt."""
     times = ("queued_at", "granted_at", "limit_at", "running_at", "ending_at", "released_at")
-    plain = ("attempt", "ranks", "gpus", "nodes", "blocks", "fallback", "ending_reason", "exit_code", "failed_rank")
-    return {name: getattr(row, name) for name in plain} | {name: format_time(getattr(row, name)) for name in times}
+    return {name: getattr(row, name) for name in _ATTEMPT_PLAIN} | {
+        name: format_time(getattr(row, name)) for name in times
+    }
+
+
+def quota_view(use: QuotaUse) -> Document:
+    """What a team may use of a type, and does; a figure that was set in percent says so."""
+    figures = ("guaranteed", "borrow_limit", "in_use", "borrowed")
+    percent = {name: getattr(use, name) for name in ("guaranteed_percent", "borrow_limit_percent")}
+    return {name: getattr(use, name) for name in figures} | {
+        name: value for name, value in percent.items() if value is not None
+    }
 
 
 def node_view(use: NodeUse) -> Document:

@@ -7,30 +7,52 @@ from typing import Any
 from api.times import format_time
 from commands.shape import ANYWHERE, charged_gpus, demanded, takes_whole_nodes
 from events.ids import GpuType, TeamId
-from events.job import JobSpec, JobState, Span, Topology
-from projections.blockers import Room
+from events.job import JobSpec, JobState, PriorityClass, Span, Topology
+from projections.blockers import Held, Room
 from projections.queries import Ahead, QuotaUse
 from projections.rows import JobRow
 
 Document = dict[str, Any]
+LISTED_MAX = 3
+"""Jobs that a sentence names; the figures have all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What was looked up about a waiting job; what was not is None, and nothing is said of it. `now`: a backoff that
-    ended before it is none."""
+    """What was looked up about a waiting job; what was not is None, and nothing is said of it. `others`: what is held
+    for other jobs of its type; `now`: a backoff that ended before it is none."""
 
     ahead_of_type: int | None = None
     quota: QuotaUse | None = None
     rooms: Sequence[Room] | None = None
+    others: Sequence[Held] = ()
     now: int = 0
 
 
-def known_of(ahead: Ahead | None, quotas: Sequence[QuotaUse], rooms: Sequence[Room], row: JobRow, now: int) -> Known:
+def known_of(
+    ahead: Ahead | None,
+    quotas: Sequence[QuotaUse],
+    rooms: Sequence[Room],
+    others: Sequence[Held],
+    row: JobRow,
+    now: int,
+) -> Known:
     """Of what was read for one job."""
     unset = QuotaUse(row.team, row.gpu_type, 0, 0, 0)
     quota = next((use for use in quotas if use.gpu_type == row.gpu_type), unset)
-    return Known(ahead_of_type=None if ahead is None else ahead.of_type, quota=quota, rooms=rooms, now=now)
+    return Known(
+        ahead_of_type=None if ahead is None else ahead.of_type, quota=quota, rooms=rooms, others=others, now=now
+    )
+
+
+def is_waiting(row: JobRow) -> bool:
+    """Whether it is QUEUED, held or not."""
+    return row.state == JobState.QUEUED
+
+
+def estimated_start(row: JobRow) -> str | None:
+    """When it is to start, where nodes are reserved for it; of no other job is that known."""
+    return format_time(row.reservation["start_at"]) if row.reservation is not None and is_waiting(row) else None
 
 
 def waiting_view(row: JobRow, known: Known) -> Document:
@@ -42,7 +64,8 @@ def waiting_view(row: JobRow, known: Known) -> Document:
         "since": format_time(row.queued_at),
         "queue_reason": row.queue_reason,
         "ahead_of_type": ahead,
-        "reasons": list(_reasons(row, known, ahead)) if row.state == JobState.QUEUED else [],
+        "estimated_start": estimated_start(row),
+        "reasons": list(_reasons(row, known, ahead)) if is_waiting(row) else [],
     }
 
 
@@ -55,10 +78,14 @@ def _reasons(row: JobRow, known: Known, ahead: int | None) -> Iterator[Document]
     if row.not_before_at is not None and row.not_before_at > known.now:
         until = format_time(row.not_before_at)
         yield {"code": "backoff", "until": until, "text": f"is not tried again before {until}"}
+    yield from _throttled(row)
+    yield from _pledged(row)
     if known.rooms is not None:
         if known.quota is not None:
             yield from _over_limit(spec, known.rooms, known.quota)
-        yield from _no_room(spec, known.rooms)
+            yield from _not_covered(row, spec, known.rooms, known.quota)
+        if row.pledge is None:
+            yield from _no_room(spec, known.rooms) or _held_for_others(row.gpu_type, known.others)
     if ahead is not None:
         yield {"code": "queued", "ahead": ahead, "text": _place(ahead, row.gpu_type)}
 
@@ -90,8 +117,7 @@ def _place(ahead: int, gpu_type: str) -> str:
 
 def _over_limit(spec: JobSpec, rooms: Sequence[Room], quota: QuotaUse) -> Iterator[Document]:
     """What the team is charged already leaves too little of its limit, whatever nodes the job would be given."""
-    fitting = [room.node_gpus for room in rooms if room.node_gpus >= spec.gpus_per_replica]
-    asked = min((charged_gpus(spec, size) for size in fitting), default=spec.gpus)
+    asked = _charge(spec, rooms)
     limit = quota.guaranteed + quota.borrow_limit
     if asked + quota.in_use <= limit:
         return
@@ -109,20 +135,74 @@ def _over_limit(spec: JobSpec, rooms: Sequence[Room], quota: QuotaUse) -> Iterat
     }
 
 
-def _no_room(spec: JobSpec, rooms: Sequence[Room]) -> Iterator[Document]:
+def _charge(spec: JobSpec, rooms: Sequence[Room]) -> int:
+    """GPUs that count as its team's use, on the nodes where that is least."""
+    fitting = [room.node_gpus for room in rooms if room.node_gpus >= spec.gpus_per_replica]
+    return min((charged_gpus(spec, size) for size in fitting), default=spec.gpus)
+
+
+def _not_covered(row: JobRow, spec: JobSpec, rooms: Sequence[Room], quota: QuotaUse) -> Iterator[Document]:
+    """What is never stopped starts inside the guarantee alone, and the team's use leaves too little of that (R-40)."""
+    protected = row.priority_class == PriorityClass.PROD_SERVING or not row.spec["checkpoint"]["preemptible"]
+    asked = _charge(spec, rooms)
+    if not protected or asked + quota.in_use <= quota.guaranteed:
+        return
+    text = (
+        "may not be preempted, and so starts only inside its team's guarantee: asks for"
+        f" {_gpus(asked, quota.gpu_type)}; team {quota.team} uses {quota.in_use}, and is guaranteed {quota.guaranteed}"
+    )
+    figures = {"asked": asked, "use": quota.in_use, "guaranteed": quota.guaranteed}
+    yield {"code": "not_covered", "team": quota.team, "gpu_type": quota.gpu_type, **figures, "text": text}
+
+
+def _throttled(row: JobRow) -> Iterator[Document]:
+    """As many elements of the array are there as may be at once."""
+    throttle = (row.spec.get("array") or {}).get("throttle")
+    if throttle is None or row.elements_open < throttle:
+        return
+    text = f"{_count(row.elements_open, 'element')} {_are(row.elements_open)} running, and no more than {throttle} may"
+    yield {"code": "throttled", "running": row.elements_open, "throttle": throttle, "text": text}
+
+
+def _pledged(row: JobRow) -> Iterator[Document]:
+    """Room is being made for it (R-45)."""
+    if (pledge := row.pledge) is None:
+        return
+    stopped, awaited = ([key[0] for key in pledge[name]] for name in ("victims", "awaited"))
+    told = [f"{_listed(stopped)} {_are(len(stopped))} being stopped for it"] if stopped else []
+    told += [f"the end of {_listed(awaited)} is awaited"] if awaited else []
+    text = f"room is being made ({pledge['rule']}): {'; '.join(told) or 'elastic jobs give GPUs back'}"
+    figures = {"rule": pledge["rule"], "gpus": pledge["gpus"], "victims": stopped, "awaited": awaited}
+    yield {"code": "pledged", **figures, "text": text}
+
+
+def _held_for_others(gpu_type: str, others: Sequence[Held]) -> list[Document]:
+    """Enough is free, by the counts; some of it is held."""
+    found: list[Document] = []
+    for one in others:
+        start = format_time(one.start_at)
+        when = f", which is to start at {start}" if start else ", for which room is made"
+        text = f"{_count(one.nodes, 'node')} with {gpu_type} GPUs {_are(one.nodes)} held for {one.job_id}{when}"
+        found.append({"code": "reserved", "job": one.job_id, "nodes": one.nodes, "start_at": start, "text": text})
+    return found
+
+
+def _no_room(spec: JobSpec, rooms: Sequence[Room]) -> list[Document]:
     """Not enough free GPUs on nodes that are in service, and the nodes that are not."""
     usable = [room for room in rooms if room.node_gpus >= spec.gpus_per_replica and room.serving]
     if not any(_fits(spec, room) for room in usable):
-        yield _capacity(spec, usable)
-        yield from _out_of_service(spec.gpu_type, rooms)
-    elif demanded(spec) != ANYWHERE and spec.replicas > 1:
-        yield {
-            "code": "topology",
-            "pack": spec.topology.pack,
-            "spread": spec.topology.spread,
-            "max_blocks": spec.topology.max_blocks,
-            "text": "enough GPUs are free; they have to lie as its topology hint asks, too",
-        }
+        return [_capacity(spec, usable), *_out_of_service(spec.gpu_type, rooms)]
+    if demanded(spec) != ANYWHERE and spec.replicas > 1:
+        return [
+            {
+                "code": "topology",
+                "pack": spec.topology.pack,
+                "spread": spec.topology.spread,
+                "max_blocks": spec.topology.max_blocks,
+                "text": "enough GPUs are free; they have to lie as its topology hint asks, too",
+            }
+        ]
+    return []
 
 
 def _on_one_node(spec: JobSpec) -> int:
@@ -181,6 +261,10 @@ def _gpus(number: int, gpu_type: str) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:LISTED_MAX]) + (f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else "")
 
 
 def _are(number: int) -> str:

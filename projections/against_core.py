@@ -3,10 +3,12 @@
 A check for tests, the simulation and `verify`; nothing at run time depends on it.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from commands.entities import Elements, Job, NodeState, RankPhase
 from commands.state import State
+from events.ids import NodeIndex
 from projections.fold.moment import slots_of
 from projections.rows import AttemptRow, ClusterRow, JobRow, LeaseRow, NodeRow, QuotaRow
 from projections.store import ENDED_STATES, Rows
@@ -28,7 +30,8 @@ def differences(rows: Rows, state: State) -> list[str]:
 
 
 def facts_of_state(state: State) -> Facts:
-    """What the core knows, as far as the rows show it too: live jobs, open attempts, live leases, nodes, quotas."""
+    """What the core knows, as far as the rows show it too: live jobs, open attempts, live leases, nodes, quotas,
+    reservations, pledges."""
     meta = state.meta
     facts: Facts = {"cluster": (meta.epoch, meta.policy_version, meta.mass_silence.value, meta.quiet_until_at)}
     for key, job in state.jobs.rows.items():
@@ -71,8 +74,18 @@ def facts_of_state(state: State) -> Facts:
     for (team, gpu_type), usage in state.usage.rows.items():
         if usage.charged:
             facts["use", team, gpu_type] = usage.charged
+    for held in state.reservations.rows.values():
+        facts["reservation", held.job_id] = (_named(state, held.nodes), held.start_at)
+    for pledge in state.pledges.rows.values():
+        nodes = _named(state, {index for index, _ in pledge.ranks})
+        keys = [[list(key) for key in keys] for keys in (pledge.victims, pledge.awaited)]
+        facts["pledge", pledge.job_id] = (pledge.rule.value, pledge.gpus, nodes, *keys, pledge.at)
     facts.update({("ended", key): ended.state.value for key, ended in state.ended.rows.items()})
     return facts
+
+
+def _named(state: State, nodes: Iterable[NodeIndex]) -> list[str]:
+    return [state.nodes[index].id for index in sorted(nodes)]
 
 
 def _elements(job: Job) -> tuple[int, int, int, int]:
@@ -91,6 +104,11 @@ def facts_of_rows(rows: Rows) -> Facts:
             facts["ended", job.job_id] = job.state
         else:
             facts["job", job.job_id] = _job(job)
+        if (held := job.reservation) is not None:
+            facts["reservation", job.job_id] = (held["nodes"], held["start_at"])
+        if (pledge := job.pledge) is not None:
+            told = ("rule", "gpus", "nodes", "victims", "awaited", "since")
+            facts["pledge", job.job_id] = tuple(pledge[name] for name in told)
     for attempt in rows.rows_of(AttemptRow):
         if attempt.released_at is None:
             facts["attempt", attempt.job_id, attempt.attempt] = {

@@ -74,6 +74,30 @@ async def room(db: Db, cluster: str, gpu_type: str, *, memory_gb_min: int = 0, p
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Nodes that are held for the start of a job. `start_at` None: room is being made for it, and it starts as soon as
+    that is free."""
+
+    job_id: str
+    nodes: int
+    start_at: int | None
+
+
+async def held(db: Db, cluster: str, gpu_type: str) -> list[Held]:
+    """Everything of a type that is held now, by reservations and by pledges."""
+    records = await db.fetch(
+        """SELECT job_id, jsonb_array_length(coalesce(pledge, reservation) -> 'nodes')::bigint,
+             CASE WHEN pledge IS NULL THEN (reservation ->> 'start_at')::bigint END
+           FROM read.jobs WHERE cluster = $1 AND gpu_type = $2 AND state = 'QUEUED'
+             AND (reservation IS NOT NULL OR pledge IS NOT NULL)
+           ORDER BY 3 NULLS FIRST, job_id COLLATE "C" """,
+        cluster,
+        gpu_type,
+    )
+    return [Held(*record) for record in records]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """How the first rank of an attempt ended that failed. `end`: as read.leases.end_how."""
 

@@ -24,7 +24,7 @@ CONNECT_TIMEOUT_S = 5.0
 READ_LOCK = 0x5167_6E61_6C52_6561
 """Advisory lock: shared by projectors while they run, exclusive for a rebuild."""
 _MIGRATION_LOCK = READ_LOCK + 1
-_MIGRATIONS = ("0001_read.sql", "0002_arrays.sql")
+_MIGRATIONS = ("0001_read.sql", "0002_arrays.sql", "0003_rooms.sql")
 _CURSOR_ROWS = 1000
 
 Connection = asyncpg.Connection

@@ -63,7 +63,8 @@ async def _all(db: Db, cls: type[R], where: Where, order: str) -> list[R]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """All given ones have to hold; `labels`: each with this value; `states`: one of them."""
+    """All given ones have to hold; `labels`: each with this value; `states`: one of them; `dependent`: waits for other
+    jobs, or does not."""
 
     team: str | None = None
     principal: str | None = None
@@ -71,6 +72,7 @@ class JobFilter:
     labels: dict[str, str] = field(default_factory=dict)
     name: str | None = None
     held: bool | None = None
+    dependent: bool | None = None
     element_of: str | None = None
 
 
@@ -87,6 +89,8 @@ async def jobs(db: Db, cluster: str, wanted: JobFilter, *, cursor: str | None = 
     for column in ("team", "principal", "name", "held", "element_of"):
         if (value := getattr(wanted, column)) is not None:
             where.add(f"{column} = {{}}", value)
+    if wanted.dependent is not None:
+        where.add("(cardinality(waits_on) > 0) = {}", wanted.dependent)
     if wanted.states:
         where.add("state = ANY({})", list(wanted.states))
     if wanted.labels:
@@ -262,13 +266,16 @@ async def leases_on(db: Db, cluster: str, node_id: str, *, limit: int = 100) -> 
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """GPUs of a type: what a team may use, and what it is charged now. Use without a quota has guarantee 0."""
+    """GPUs of a type: what a team may use, and what it is charged now. Use without a quota has guarantee 0. Percent:
+    where a figure was set so."""
 
     team: str
     gpu_type: str
     guaranteed: int
     borrow_limit: int
     in_use: int
+    guaranteed_percent: int | None = None
+    borrow_limit_percent: int | None = None
 
     @property
     def borrowed(self) -> int:
@@ -279,7 +286,8 @@ class QuotaUse:
 async def quotas(db: Db, cluster: str, *, team: str | None = None) -> list[QuotaUse]:
     """Quotas and use of a team, or of all, by team and type."""
     records = await db.fetch(
-        """SELECT team, gpu_type, coalesce(guaranteed, 0), coalesce(borrow_limit, 0), coalesce(in_use, 0)
+        """SELECT team, gpu_type, coalesce(guaranteed, 0), coalesce(borrow_limit, 0), coalesce(in_use, 0),
+             guaranteed_percent, borrow_limit_percent
            FROM (SELECT * FROM read.quotas WHERE cluster = $1 AND ($2::text IS NULL OR team = $2)) q
            FULL JOIN (SELECT * FROM read.quota_use WHERE cluster = $1 AND ($2::text IS NULL OR team = $2)) u
            USING (team, gpu_type)

@@ -134,6 +134,9 @@ class JobRow(Row):
     elements_open: int = 0
     elements_cancelled: int = 0
     elements_succeeded: int = 0
+    reservation: dict[str, Any] | None = None
+    pledge: dict[str, Any] | None = None
+    preempted: dict[str, Any] | None = None
     changed_at: int
     changed_seq: int
 
@@ -165,6 +168,8 @@ class AttemptRow(Row):
     released_at: int | None = None
     exit_code: int | None = None
     failed_rank: int | None = None
+    preempted_by: str | None = None
+    preempted_rule: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -255,6 +260,8 @@ class QuotaRow(Row):
     changed_seq: int
     actor: str
     reason: str
+    guaranteed_percent: int | None = None
+    borrow_limit_percent: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)

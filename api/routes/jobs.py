@@ -73,6 +73,7 @@ async def jobs(
     label: Annotated[list[str] | None, Query(max_length=16, description="key=value")] = None,
     name: Annotated[str | None, Query(pattern=r"^[^\x00-\x1f]{1,128}$")] = None,
     held: bool | None = None,
+    dependent: Annotated[bool | None, Query(description="waits for other jobs")] = None,
     array: Annotated[
         str | None, Query(pattern=JOB_ID_PATTERN, description="elements of this array that were granted")
     ] = None,
@@ -87,6 +88,7 @@ async def jobs(
         labels=_labels(label or []),
         name=name,
         held=held,
+        dependent=dependent,
         element_of=array,
     )
     return reply(await parts.reads.jobs(wanted, cursor, limit))

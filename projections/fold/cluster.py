@@ -78,6 +78,8 @@ def quota_changed(rows: Rows, when: Moment, event: QuotaChanged) -> None:
             changed_seq=when.seq,
             actor=when.commit.actor,
             reason=event.reason,
+            guaranteed_percent=event.guaranteed_percent,
+            borrow_limit_percent=event.borrow_limit_percent,
         )
     )
 

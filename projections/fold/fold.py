@@ -21,21 +21,17 @@ from events.leadership import (
     LogRestored,
 )
 from events.node import NodeWiped
-from events.preemption import PreemptionEnded, PreemptionOrdered
-from events.reservation import BlocksFreed, BlocksMoved, BlocksReserved
+from events.preemption import PreemptionOrdered
 from events.task import ReportDropped, ZombieReclaimed
-from projections.fold import cluster, gangs, jobs, nodes, timeline
+from projections.fold import cluster, gangs, jobs, nodes, rooms, timeline
 from projections.fold.moment import Moment, Rule
 from projections.rows import AttemptRow, ClusterRow, JobRow, LeaderRow, LeaseRow, NodeRow, Row
 from projections.store import Rows, Unprojectable, Want
 
-RULES: dict[type[Any], Rule] = {**jobs.RULES, **gangs.RULES, **nodes.RULES, **cluster.RULES}
+RULES: dict[type[Any], Rule] = {**jobs.RULES, **gangs.RULES, **nodes.RULES, **cluster.RULES, **rooms.RULES}
 
 ROWS_UNCHANGED: frozenset[type[Any]] = frozenset(
     {
-        BlocksFreed,
-        BlocksMoved,
-        BlocksReserved,
         CheckpointRefused,
         CommandDone,
         CommandRefused,
@@ -44,8 +40,6 @@ ROWS_UNCHANGED: frozenset[type[Any]] = frozenset(
         InputRefused,
         LogRestored,
         NodeWiped,  # what it frees, LeaseReleased says
-        PreemptionEnded,
-        PreemptionOrdered,  # what becomes of the victims, GangEnding says
         ReportDropped,
         ZombieReclaimed,
     }
@@ -101,6 +95,9 @@ def _want(wants: set[Want], commit: Commit, event: Any) -> None:
                 wants.add((LeaseRow, (job_id, attempt, rank)))
         if (array := array_named(job_id)) is not None:
             wants.add((JobRow, (array,)))
+    if isinstance(event, PreemptionOrdered):
+        wants |= {(JobRow, (victim,)) for victim, _ in event.victims}
+        wants |= {(AttemptRow, key) for key in event.victims}
     if isinstance(event, LeaderElected):
         wants.add((LeaderRow, (event.epoch,)))
 

@@ -156,6 +156,8 @@ def element_made(rows: Rows, when: Moment, event: JobElementMade) -> None:
         elements_open=0,
         elements_cancelled=0,
         elements_succeeded=0,
+        reservation=None,
+        pledge=None,
     )
     rows.add(element)
     array.elements_made, array.elements_open = array.elements_made + 1, array.elements_open + 1

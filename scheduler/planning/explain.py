@@ -1,6 +1,9 @@
 """Why a job waits: every factor that holds it back now, with figures, and the event that would release it (C-60).
 
 Pure, and recomputable for any past moment from the state then; never logged. Sentences are made at the edge.
+
+Where a job does not fit, each of its conditions is dropped in turn: those without any one of which it would fit are
+told (its hint, its memory floor, nodes that are held for others or set apart), and capacity where none is enough.
 """
 
 from collections.abc import Iterator
@@ -8,13 +11,30 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from commands.entities import Job, Node, NodeState
-from commands.shape import takes_whole_nodes
+from commands.policy import Preset
+from commands.shape import replicas_min, takes_whole_nodes
+from events.gang import GangReleased, LeaseReleased
 from events.ids import Instant, JobId
-from events.job import JobState, Span, Topology
+from events.job import (
+    JobDependencyEnded,
+    JobFinished,
+    JobPriorityChanged,
+    JobReleased,
+    JobSpec,
+    JobState,
+    Span,
+    Topology,
+)
+from events.node import GpuRepaired, NodeRegistered, NodeReturned, NodesConfirmed, NodeUndrained
+from events.policy import PolicyChanged
+from events.preemption import PreemptionEnded
+from events.quota import QuotaChanged
+from events.reservation import BlocksFreed, BlocksMoved
+from events.task import TaskEnded
 from scheduler.planning import reserve
-from scheduler.planning.fit import find
+from scheduler.planning.fit import Ranks, find
 from scheduler.planning.plan import Planner
-from scheduler.planning.quota import untouchable
+from scheduler.planning.quota import Standing, untouchable
 from scheduler.planning.trial import Trial
 
 
@@ -30,17 +50,45 @@ class Factor(StrEnum):
     PLEDGED = "pledged"
     """Room is being made for it."""
     OVER_LIMIT = "over_limit"
+    """More than its team may use, by guarantee and borrow limit."""
     NOT_COVERED = "not_covered"
     """It starts only inside its team's guarantee (R-40)."""
     CAPACITY = "capacity"
+    """Too little is free, whatever else were given up."""
     HINT = "hint"
     """It would fit, but not as its strict hint asks."""
+    GPU_MEMORY = "gpu_memory"
+    """It would fit on GPUs of its type with less memory than it asks for."""
+    SET_APART = "set_apart"
+    """It would fit on nodes of a pool that is not open to it, or on hot spares (R-34, R-37)."""
     RESERVED = "reserved"
     """It would fit on nodes that are held for another."""
     OUT_OF_SERVICE = "out_of_service"
     """Nodes of its type take no work now."""
+    ORDER = "order"
+    """Under a plain preset: it would fit, and jobs that were submitted before it go first."""
     NEXT = "next"
     """Nothing: it starts with the next cycle."""
+
+
+RELEASED_BY: dict[Factor, tuple[type, ...]] = {
+    Factor.HELD: (JobReleased,),
+    Factor.DEPENDENCIES: (JobDependencyEnded,),
+    Factor.THROTTLED: (JobFinished,),
+    Factor.BACKOFF: (),
+    Factor.PLEDGED: (TaskEnded, LeaseReleased, PreemptionEnded),
+    Factor.OVER_LIMIT: (GangReleased, QuotaChanged),
+    Factor.NOT_COVERED: (GangReleased, QuotaChanged, JobPriorityChanged),
+    Factor.CAPACITY: (TaskEnded, LeaseReleased, NodeRegistered),
+    Factor.HINT: (TaskEnded, LeaseReleased, NodeRegistered),
+    Factor.GPU_MEMORY: (TaskEnded, LeaseReleased, NodeRegistered),
+    Factor.SET_APART: (TaskEnded, LeaseReleased, PolicyChanged, JobPriorityChanged),
+    Factor.RESERVED: (BlocksFreed, BlocksMoved),
+    Factor.OUT_OF_SERVICE: (NodeUndrained, NodeReturned, NodesConfirmed, GpuRepaired),
+    Factor.ORDER: (GangReleased, PolicyChanged),
+    Factor.NEXT: (),
+}
+"""Events that can make a factor go away. None: time alone does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +104,12 @@ def explain(planner: Planner, job_id: JobId, now: Instant) -> tuple[Reason, ...]
     job = planner.state.jobs.get(job_id)
     if job is None or job.state is not JobState.QUEUED:
         return ()
-    if not job.eligible:
-        return tuple(_ineligible(job))
     trial = planner.trial(now)
-    reserve.keep(trial)
-    reasons = [*_of_itself(trial, job), *_of_quota(trial, job)]
-    if job.id not in planner.state.pledges:
-        reasons += _of_room(planner, trial, job)
+    reasons = [*_ineligible(job), *_of_itself(trial, job)]
+    if planner.state.policy.preset is not Preset.DEFAULT:
+        reasons += _under_a_preset(planner, trial, job)
+    else:
+        reasons += _under_the_policy(planner, trial, job)
     return tuple(reasons) or (Reason(Factor.NEXT),)
 
 
@@ -79,61 +126,111 @@ def _ineligible(job: Job) -> Iterator[Reason]:
 def _of_itself(trial: Trial, job: Job) -> list[Reason]:
     reasons: list[Reason] = []
     if job.not_before_at is not None and job.not_before_at > trial.now:
-        reasons.append(Reason(Factor.BACKOFF, {"until_at": job.not_before_at, "failed_starts": job.setbacks}))
+        figures: dict[str, int | str] = {
+            "until_at": job.not_before_at,
+            "retries": job.retried,
+            "starts_failed": job.setbacks,
+        }
+        reasons.append(Reason(Factor.BACKOFF, figures))
     pledge = trial.state.pledges.get(job.id)
     if pledge is not None:
-        reasons.append(Reason(Factor.PLEDGED, {"gpus": pledge.gpus, "victims": len(pledge.victims)}))
+        counts = {"victims": len(pledge.victims), "awaited": len(pledge.awaited)}
+        reasons.append(Reason(Factor.PLEDGED, {"rule": pledge.rule.value, "gpus": pledge.gpus, **counts}))
     return reasons
 
 
-def _of_quota(trial: Trial, job: Job) -> list[Reason]:
+def _under_the_policy(planner: Planner, trial: Trial, job: Job) -> list[Reason]:
+    """Quota and room. What is pledged to the job has both, and reservations of a lower tier are no obstacle."""
+    if job.id in planner.state.pledges:
+        return []
+    reserve.keep(trial)
+    asked, standing = trial.charge(job), trial.shares.standing((job.spec.team, job.spec.gpu_type))
+    for holder in reserve.overtaken(trial, job, asked <= standing.covered_room):
+        reserve.drop(trial, holder)
+    return [*_of_quota(trial, job, asked), *_of_room(planner, trial, job)]
+
+
+def _of_quota(trial: Trial, job: Job, asked: int) -> list[Reason]:
+    """Both limits, where both are in the way."""
     standing = trial.shares.standing((job.spec.team, job.spec.gpu_type))
-    asked = trial.charge(job)
-    if asked > standing.room:
-        figures: dict[str, int | str] = {"asked": asked, "use": standing.use, "limit": standing.limit}
-        return [Reason(Factor.OVER_LIMIT, figures)]
+    reasons = _over_limit(standing, asked)
     if untouchable(job) and asked > standing.covered_room:
-        figures = {"asked": asked, "covered": standing.covered, "guaranteed": standing.guaranteed}
-        return [Reason(Factor.NOT_COVERED, figures)]
-    return []
+        figures: dict[str, int | str] = {"asked": asked, "covered": standing.covered, "guaranteed": standing.guaranteed}
+        reasons.append(Reason(Factor.NOT_COVERED, figures))
+    return reasons
+
+
+def _over_limit(standing: Standing, asked: int) -> list[Reason]:
+    if asked <= standing.room:
+        return []
+    return [Reason(Factor.OVER_LIMIT, {"asked": asked, "use": standing.use, "limit": standing.limit})]
 
 
 def _of_room(planner: Planner, trial: Trial, job: Job) -> list[Reason]:
-    """What the fleet lacks. Nothing where the job fits as it is."""
-    if _fits(trial, job, job.spec.topology, reserve.usable(trial, job)):
-        return []
-    reasons: list[Reason] = []
-    anywhere = trial.eligible(job)
-    if _fits(trial, job, job.spec.topology, anywhere):
-        reasons += _held_for_others(trial, job)
-    elif job.spec.topology.strict and _fits(trial, job, Topology(), anywhere):
-        reasons.append(Reason(Factor.HINT, _capacity_figures(planner, trial, job) | _hint_figures(job.spec.topology)))
-    else:
-        reasons.append(Reason(Factor.CAPACITY, _capacity_figures(planner, trial, job)))
+    """What the fleet lacks. Where the job fits as it is: what its team lacks, if it is charged for more there than it
+    would be elsewhere; else nothing."""
+    found = _fitting(trial, job.spec, reserve.usable(trial, job))
+    if found is not None:
+        charged = sum(mask.bit_count() for _, mask in found)
+        return _of_quota(trial, job, charged) if charged > trial.charge(job) and job.spec.elastic is None else []
+    reasons = [*_relaxed(planner, trial, job)] or [Reason(Factor.CAPACITY, _capacity_figures(planner, trial, job))]
     return reasons + _out_of_service(trial, job)
 
 
-def _fits(trial: Trial, job: Job, hint: Topology, among: int | None) -> bool:
+def _relaxed(planner: Planner, trial: Trial, job: Job) -> Iterator[Reason]:
+    """The conditions without any one of which it would fit."""
+    spec, usable, eligible = job.spec, reserve.usable(trial, job), trial.eligible(job)
+    if spec.topology.strict and _fitting(trial, replace(spec, topology=Topology()), usable):
+        yield Reason(Factor.HINT, _capacity_figures(planner, trial, job) | _hint_figures(spec.topology))
+    if spec.gpu_memory_gb_min and _fitting(trial, replace(spec, gpu_memory_gb_min=0), usable):
+        yield Reason(Factor.GPU_MEMORY, _memory_figures(trial, job))
+    if eligible is not None and _fitting(trial, spec, None if usable is None else usable | ~eligible):
+        yield Reason(Factor.SET_APART, _set_apart_figures(trial, job, eligible))
+    if _fitting(trial, spec, eligible):
+        yield from _held_for_others(trial, job)
+
+
+def _fitting(trial: Trial, spec: JobSpec, among: int | None) -> Ranks | None:
+    """A placement of as many replicas as it starts with at least, given back at once."""
     mark = trial.capacity.mark()
-    found = find(trial.state, trial.capacity, replace(job.spec, topology=hint), among=among)
+    found = find(trial.state, trial.capacity, spec, among=among, replicas=replicas_min(spec))
     trial.capacity.undo(mark)
-    return found is not None
+    return found
 
 
-def _held_for_others(trial: Trial, job: Job) -> list[Reason]:
-    return [
-        Reason(
-            Factor.RESERVED,
-            {"job": held.job_id, "nodes": len(held.nodes), "start_at": held.start_at},
-        )
-        for _, held in sorted(trial.reservations.items())
-        if held.gpu_type == job.spec.gpu_type and held.job_id != job.id
-    ]
+def _held_for_others(trial: Trial, job: Job) -> Iterator[Reason]:
+    """Reservations that it might outlast. `ends_at`: when its own limit would be up; 0: never."""
+    limit_s = job.max_runtime_s
+    ends_at = 0 if limit_s is None else trial.now + max(1, limit_s - job.consumed_s) * 1000
+    for held in sorted(reserve.shut(trial, job), key=lambda one: one.key):
+        figures: dict[str, int | str] = {"job": held.job_id, "nodes": len(held.nodes), "start_at": held.start_at}
+        yield Reason(Factor.RESERVED, figures | {"ends_at": ends_at})
+
+
+def _under_a_preset(planner: Planner, trial: Trial, job: Job) -> list[Reason]:
+    """These know limits, capacity and the order of submission, and nothing else."""
+    standing = trial.shares.standing((job.spec.team, job.spec.gpu_type))
+    reasons = _over_limit(standing, trial.charge(job))
+    if _fitting(trial, job.spec, None) is None:
+        return [*reasons, Reason(Factor.CAPACITY, _free_figures(trial, job)), *_out_of_service(trial, job)]
+    jobs, preset = planner.state.jobs, planner.state.policy.preset
+    lines = [line for line in planner.queue.lines.values() if line.gpu_type == job.spec.gpu_type]
+    ahead = sum(jobs[queued].submit_seq < job.submit_seq for line in lines for _, queued in line.entries)
+    return reasons + ([Reason(Factor.ORDER, {"preset": preset.value, "ahead": ahead})] if ahead else [])
 
 
 def _capacity_figures(planner: Planner, trial: Trial, job: Job) -> dict[str, int | str]:
-    """What it needs, what is free, the most that one block has, and when enough is expected."""
-    nodes = [node for node in _of_type(trial, job) if node.index in trial.capacity.free]
+    """What it needs, what is free for it, the most that one block has, and when enough is expected."""
+    figures = _free_figures(trial, job)
+    found = reserve.earliest(trial, planner.forecast, job)
+    if found is not None:
+        figures["expected_at"] = found[0]
+    return figures
+
+
+def _free_figures(trial: Trial, job: Job) -> dict[str, int | str]:
+    """Of the nodes that it may use. `gpus_pledged`: idle, and kept for others that room was made for."""
+    nodes = [node for node in _possible(trial, job) if node.index in trial.capacity.free]
     free = {node.index: trial.capacity.free[node.index] for node in nodes}
     whole = [node for node in nodes if free[node.index] == node.all_gpus]
     per_block: dict[str, int] = {}
@@ -141,18 +238,31 @@ def _capacity_figures(planner: Planner, trial: Trial, job: Job) -> dict[str, int
         per_block[node.block] = per_block.get(node.block, 0) + 1
     largest = max((len(node.gpus) for node in nodes), default=0)
     figures: dict[str, int | str] = {
-        "gpus_needed": job.spec.gpus,
+        "gpus_needed": replicas_min(job.spec) * job.spec.gpus_per_replica,
         "gpus_free": sum(mask.bit_count() for mask in free.values()),
+        "gpus_pledged": sum((node.pledged & ~node.used & ~node.broken).bit_count() for node in nodes),
+        "largest_free_on_one_node": max((mask.bit_count() for mask in free.values()), default=0),
         "whole_nodes_free": len(whole),
         "best_block_whole_nodes": max(per_block.values(), default=0),
     }
-    if largest and takes_whole_nodes(job.spec, largest):
+    if largest and takes_whole_nodes(job.spec, largest, replicas_min(job.spec)):
         per_node = max(1, largest // job.spec.gpus_per_replica)
-        figures["whole_nodes_needed"] = -(-job.spec.replicas // per_node)
-    found = reserve.earliest(trial, planner.forecast, job)
-    if found is not None:
-        figures["expected_at"] = found[0]
+        figures["whole_nodes_needed"] = -(-replicas_min(job.spec) // per_node)
     return figures
+
+
+def _memory_figures(trial: Trial, job: Job) -> dict[str, int | str]:
+    """How many nodes have as much memory a GPU as it asks for, and how many there are in all."""
+    nodes, least = _of_type(trial, job), job.spec.gpu_memory_gb_min
+    enough = sum(node.gpu_memory_gb >= least for node in nodes)
+    return {"gpu_memory_gb_min": least, "nodes_with": enough, "nodes_of_type": len(nodes)}
+
+
+def _set_apart_figures(trial: Trial, job: Job, eligible: int) -> dict[str, int | str]:
+    """How many nodes of its type are not for it, and how many GPUs are free there."""
+    nodes = [node for node in _of_type(trial, job) if not eligible >> node.index & 1]
+    free = sum(trial.capacity.free.get(node.index, 0).bit_count() for node in nodes)
+    return {"nodes": len(nodes), "gpus_free": free}
 
 
 def _hint_figures(hint: Topology) -> dict[str, int | str]:
@@ -167,9 +277,9 @@ def _hint_figures(hint: Topology) -> dict[str, int | str]:
 
 
 def _out_of_service(trial: Trial, job: Job) -> list[Reason]:
-    """Nodes of the type that would count, and do not now."""
+    """Nodes that it might use, and that take no work now."""
     drained = silent = unconfirmed = broken = 0
-    for node in _of_type(trial, job):
+    for node in _possible(trial, job):
         drained += node.drained is not None
         silent += node.state in (NodeState.SUSPECT, NodeState.LOST)
         unconfirmed += node.confirmed != trial.state.meta.epoch
@@ -177,6 +287,16 @@ def _out_of_service(trial: Trial, job: Job) -> list[Reason]:
     figures = {"drained": drained, "silent": silent, "unconfirmed": unconfirmed, "broken_gpus": broken}
     shown: dict[str, int | str] = {name: count for name, count in figures.items() if count}
     return [Reason(Factor.OUT_OF_SERVICE, shown)] if shown else []
+
+
+def _possible(trial: Trial, job: Job) -> list[Node]:
+    """Nodes that are open to it, with the memory that it asks for."""
+    eligible, least = trial.eligible(job), job.spec.gpu_memory_gb_min
+    return [
+        node
+        for node in _of_type(trial, job)
+        if node.gpu_memory_gb >= least and (eligible is None or eligible >> node.index & 1)
+    ]
 
 
 def _of_type(trial: Trial, job: Job) -> list[Node]:

@@ -49,15 +49,21 @@ def usable(trial: Trial, job: Job) -> int | None:
     """Bitset of the nodes that the job may start on now: those it may use at all, but for those held for another,
     unless it is sure to end before that start. None: all."""
     hidden = 0
-    for reservation in trial.reservations.values():
-        if reservation.gpu_type != job.spec.gpu_type or reservation.job_id == job.id:
-            continue
-        if not _ends_before(trial, job, reservation.start_at):
-            hidden |= trial.bits_of(reservation)
+    for reservation in shut(trial, job):
+        hidden |= trial.bits_of(reservation)
     eligible = trial.eligible(job)
     if not hidden:
         return eligible
     return ~hidden if eligible is None else eligible & ~hidden
+
+
+def shut(trial: Trial, job: Job) -> list[Reservation]:
+    """Reservations of others on whose nodes the job may not start now: it might not be over by then."""
+    return [
+        held
+        for held in trial.reservations.values()
+        if held.gpu_type == job.spec.gpu_type and held.job_id != job.id and not _ends_before(trial, job, held.start_at)
+    ]
 
 
 def standing_on(trial: Trial, gpu_type: GpuType) -> tuple[object, ...]:

@@ -54,6 +54,7 @@ async def test_a_quota_in_percent(api: Site) -> None:
     fleet = (await api.get(f"/v1/cluster?min_seq={made.json()['seq']}")).json()["gpu_types"]["h100"]["total"]
     read = (await api.get("/v1/teams/vision/quota")).json()["h100"]
     assert (read["guaranteed"], read["borrow_limit"]) == (fleet // 2, 3)
+    assert (read["guaranteed_percent"], "borrow_limit_percent" in read) == (50, False)
     for bad in ({"guaranteed": 1}, {**line, "guaranteed": 1}):
         refused = await api.request("PUT", "/v1/teams/vision/quota", who="root", json={"h100": bad})
         assert refused.status_code == 422
@@ -67,7 +68,8 @@ async def test_an_array_and_a_job_that_waits_for_it(api: Site) -> None:
     after = await api.submitted(depends_on=[{"job": array["job_id"], "when": "after_any"}])
     assert after["queue_position"] is None
     why = (await api.get(f"/v1/jobs/{after['job_id']}/why?min_seq={after['seq']}")).json()
-    assert why["reasons"] == [{"code": "dependencies", "jobs": [array["job_id"]]}]
+    (reason,) = why["reasons"]
+    assert (reason["code"], reason["jobs"]) == ("dependencies", [array["job_id"]])
     queued = (await api.get("/v1/queue")).json()
     assert [job["job_id"] for job in queued["queue"]] == [array["job_id"]]
 

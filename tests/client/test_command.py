@@ -43,7 +43,11 @@ READS = {
     "/v1/jobs/j_1/why": {"state": "QUEUED", "reasons": JOB["waiting"]["reasons"]},  # type: ignore[index]
     "/v1/nodes": {"nodes": [NODE], "cursor": None},
     "/v1/teams/research/quota": {"h100": {"guaranteed": 8, "borrow_limit": 4, "in_use": 6, "borrowed": 0}},
-    "/v1/policy": {"version": 0, "policy": {"grace_s_max": 240}},
+    "/v1/policy": {
+        "version": 1,
+        "policy": {"grace_s_max": 240},
+        "history": [{"version": 1, "reason": "calmer", "changed": {"grace_s_max": {"from": 60, "to": 240}}}],
+    },
     "/v1/cluster": CLUSTER,
     "/v1/audit": {"events": [EVENT], "cursor": None},
 }
@@ -56,6 +60,9 @@ COMMANDS = {
     "quota": "GUARANTEED",
     "quota research": "GUARANTEED",
     "policy": "grace_s_max",
+    "policy --version 1": "grace_s_max",
+    "policy history": "grace_s_max: 60 -> 240",
+    "history --array j_1": "FAILED",
     "top": "leader s-1 (epoch 4)",
     "audit": "job.queued",
     "cancel j_1": "j_1 CANCELLED",
@@ -67,6 +74,7 @@ COMMANDS = {
     "drain n-1 --reason xid79": "n-1 drained",
     "undrain n-1": "n-1 back in service",
     "quota set research h100 --guaranteed 8": "research h100: guaranteed 8",
+    "quota set research h100 --guaranteed 25%": "research h100: guaranteed 25%",
     "events": "job.queued",
     "logs j_1": "step 1",
     "version": "signalbox 0",

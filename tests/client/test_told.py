@@ -115,17 +115,30 @@ def test_fields_have_an_order_and_long_lists_a_length() -> None:
     assert fields_of({"body": {"nodes": [1, 2, 3]}}) == "nodes=3"
 
 
+def test_attempts_are_named_as_leases_are() -> None:
+    """Whom a preemption stops, and whose end it awaits."""
+    body = {"rule": "reclaim", "victims": [["j_a", 1], ["j_b", 3]], "awaited": []}
+    assert fields_of({"body": body}) == "rule=reclaim victims=j_a.1,j_b.3"
+    assert fields_of({"body": {"victims": [["j_a", 1]] * 20}}) == "victims=20"
+
+
 def test_held_jobs_stand_below_the_queue(api: ScriptedApi, command: Command) -> None:
-    """`queue` and `top` list what is held, which has no place in the queue."""
-    listed = [{"job_id": "j_2", "state": "QUEUED", "held": True}, {"job_id": "j_3", "state": "QUEUED"}]
+    """`queue` and `top` list what is held, and what waits for others: neither has a place in the queue."""
+    after = {"reasons": [{"code": "dependencies", "jobs": ["j_1"]}]}
+    listed = [
+        {"job_id": "j_2", "state": "QUEUED", "held": True},
+        {"job_id": "j_3", "state": "QUEUED"},
+        {"job_id": "j_4", "state": "QUEUED", "waiting": after},
+    ]
     api.on("GET", "/v1/queue", Answer(json={"queue": [{"job_id": "j_1", "queue_position": 1}], "cursor": None}))
     api.on("GET", "/v1/jobs", Answer(json={"jobs": listed, "cursor": None}))
     api.on("GET", "/v1/cluster", Answer(json={"cluster": "c"}))
     rows = command("queue").stdout.splitlines()
-    assert [row.split()[:2] for row in rows[1:]] == [["1", "j_1"], ["held", "j_2"]]
-    asked = api.requests("GET", "/v1/jobs")[0].query
-    assert (asked["state"], asked["held"]) == ("QUEUED", "true")
-    assert "1 waiting, 1 held" in command("top").stdout
+    assert [row.split()[:2] for row in rows[1:]] == [["1", "j_1"], ["held", "j_2"], ["after", "j_4"]]
+    held, dependent = (asked.query for asked in api.requests("GET", "/v1/jobs"))
+    assert (held["state"], held["held"]) == ("QUEUED", "true")
+    assert (dependent["state"], dependent["dependent"]) == ("QUEUED", "true")
+    assert "1 waiting, 1 held, 1 after others" in command("top").stdout
 
 
 @pytest.mark.parametrize("words", ["run --time @ -- true", "extend j_1 @"])

@@ -1,11 +1,13 @@
-"""A steady stream of submissions over REST, each tried once: what a burst of users does to the stack."""
+"""Submissions over REST: a steady stream, each tried once, as a burst of users makes it; and a queue that is never
+empty."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +15,7 @@ import httpx
 
 from agent.clock import boottime
 from tests.live.stack import Stack
-from tests.live.waiting import due
+from tests.live.waiting import due, passed
 
 CLIENTS = 16
 """A request looks through all connections of its client: with one client the driver itself is the slowest part."""
@@ -63,3 +65,28 @@ async def submit_steadily(
     for client in clients:
         await client.aclose()
     return made
+
+
+@asynccontextmanager
+async def never_empty(run: Stack, spec: Callable[[int], dict[str, Any]], *, waiting: int) -> AsyncIterator[list[str]]:
+    """Until it is left, so many jobs wait, whatever the pace of the machine; the ids of those that were submitted."""
+    ids: list[str] = []
+    over = asyncio.Event()
+
+    async def submit(number: int) -> str:
+        return (await asyncio.to_thread(run.client.submit, spec(number), f"flood-{number}")).id
+
+    async def flood() -> None:
+        while not over.is_set():
+            run.check()
+            seen = await run.get("/v1/cluster")
+            lacking = waiting - seen["queue_length"] if seen is not None else 0
+            ids.extend([await submit(number) for number in range(len(ids), len(ids) + lacking)])
+            await passed(0.2)
+
+    flooding = asyncio.create_task(flood())
+    try:
+        yield ids
+    finally:
+        over.set()
+        await flooding

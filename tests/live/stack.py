@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -137,6 +138,20 @@ class Stack:
         async with httpx.AsyncClient() as client:
             text = (await client.get(f"http://127.0.0.1:{self.metrics[scheduler]}/metrics")).text
         return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+    async def command(self, *words: str) -> str:
+        """What a `signalbox` command says; it has to succeed."""
+        ran = await asyncio.to_thread(
+            subprocess.run,
+            entry(*words),
+            env=self.command_env(),
+            text=True,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
 
     # Questions over REST
 

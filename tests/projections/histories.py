@@ -46,7 +46,9 @@ from events.node import (
     SilenceEased,
 )
 from events.policy import PolicyChanged
+from events.preemption import PledgeEnd, PreemptionEnded, PreemptionOrdered, PreemptionRule
 from events.quota import QuotaChanged, TeamClassesChanged
+from events.reservation import BlocksFreed, BlocksMoved, BlocksReserved, FreedBecause
 from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
 from tests.projections.story import ADA, H100, Story, job_spec, queued, registered
 
@@ -66,6 +68,7 @@ class History:
         self.steps: list[Callable[[], Coroutine[Any, Any, None]]] = [
             *[self.submit, self.grant, self.start, self.start, self.start, self.end, self.end] * 3,
             *[self.checkpoint, self.preempt, self.cancel, self.change_job, self.node_up, self.node_state] * 2,
+            *[self.hold_nodes, self.make_room, self.make_room],
             *[self.fault, self.lease_reconciled, self.cluster_facts, self.leader, self.noise, self.drain],
         ]
 
@@ -203,6 +206,42 @@ class History:
         job = attempt and self.state.jobs[attempt.job_id]
         if attempt and job and job.state in (JobState.STARTING, JobState.RUNNING) and job.attempt == attempt.number:
             await self._take(self._ending(attempt, EndReason.PREEMPTED))
+
+    async def hold_nodes(self) -> None:
+        """Nodes are reserved for a job that waits, then others, at another time; then freed."""
+        nodes, start_at = tuple(sorted(self.state.nodes.rows)[:2]), Instant(self.story.at + self.random.randint(0, 99))
+        if (held := self._pick(list(self.state.reservations.rows.values()))) is not None:
+            because = self.random.choice(list(FreedBecause))
+            over: Event = BlocksFreed(job_id=held.job_id, because=because)
+            on: Event = BlocksMoved(job_id=held.job_id, nodes=nodes[1:], start_at=start_at)
+            await self._take(self.random.choice([over, on]))
+        elif (job := self._pick(self._live_jobs(JobState.QUEUED))) is not None:
+            made = BlocksReserved(job_id=job.id, gpu_type=H100, pool="", nodes=nodes, start_at=start_at)
+            await self._take(made)
+
+    async def make_room(self) -> None:
+        """A job is stopped for another that waits; or that is over."""
+        pledge = self._pick(list(self.state.pledges.rows.values()))
+        if pledge is not None and self.random.random() < 0.5:
+            await self._take(PreemptionEnded(job_id=pledge.job_id, because=self.random.choice(list(PledgeEnd))))
+            return
+        job, attempt = self._pick(self._live_jobs(JobState.QUEUED)), self._attempt(ending=False)
+        if job is None or attempt is None or job.id in self.state.pledges or self._is_pledged(attempt):
+            return
+        victim = self.state.jobs[attempt.job_id]
+        if victim.state in (JobState.STARTING, JobState.RUNNING) and victim.attempt == attempt.number:
+            rule, ranks = self.random.choice(list(PreemptionRule)), attempt.ranks[:1]
+            made = PreemptionOrdered(
+                job_id=job.id,
+                rule=rule,
+                ranks=tuple((index, GpuMask(mask)) for index, mask in ranks),
+                victims=(attempt.key,),
+            )
+            await self._take(made, self._ending(attempt, EndReason.PREEMPTED))
+
+    def _is_pledged(self, attempt: Attempt) -> bool:
+        index, mask = attempt.ranks[0]
+        return bool(self.state.nodes[index].pledged & mask)
 
     async def cancel(self) -> None:
         job = self._pick(self._live_jobs(JobState.QUEUED, JobState.RUNNING, JobState.STARTING))

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from events.codec import decode
-from events.envelope import Genesis
-from events.ids import LogId
 from events.job import ArrayRange, Dependency, DependsWhen
-from projections.against_core import differences
-from projections.fold import fold
 from projections.rows import JobRow
-from projections.store import Rows
 from tests.builders import job_id, quota
+from tests.projections.folded import rows_of
 from tests.scenario import Scenario
 from tests.unit.steps import all_started, cancel, cluster, ended, hold, plan, release, stopped, submit
 
 A = job_id("a")
-
-
-def rows_of(scenario: Scenario) -> Rows:
-    """The rows that the scenario's log makes; they tell what its state tells."""
-    rows = Rows(scenario.state.cluster)
-    fold(rows, Genesis(log_id=LogId("log"), cluster=scenario.state.cluster))
-    for raw in scenario.log:
-        fold(rows, decode(raw))
-    assert differences(rows, scenario.state) == []
-    return rows
 
 
 def ready() -> Scenario:

@@ -236,3 +236,25 @@ async def test_batches_are_cut_at_the_limit_and_never_inside_a_record() -> None:
     assert [outcome for batch in cut for outcome in batch] == whole
     assert all(len(batch) <= 10 for batch in cut)
     assert len(cut) > 5
+
+
+async def test_columns_that_are_new_are_filled_from_the_first_record_on(
+    postgres_dsn: str, connection: asyncpg.Connection
+) -> None:
+    """Tables of a version that did not know them are made anew by whoever projects next, and are the fold again."""
+    story = await History(1).run(300)
+    await _caught_up(story, postgres_dsn)
+    await connection.execute(
+        """ALTER TABLE read.jobs DROP COLUMN reservation, DROP COLUMN pledge, DROP COLUMN preempted;
+           ALTER TABLE read.attempts DROP COLUMN preempted_by, DROP COLUMN preempted_rule;
+           ALTER TABLE read.quotas DROP COLUMN guaranteed_percent, DROP COLUMN borrow_limit_percent;
+           DELETE FROM read.migrations WHERE name = '0003_rooms.sql'"""
+    )
+    await _caught_up(story, postgres_dsn)
+    assert await connection.fetchval("SELECT count(*) FROM read.jobs WHERE preempted IS NOT NULL") > 0
+    assert await differing(connection, story.log) == []
+
+
+async def _caught_up(story: Story, dsn: str) -> None:
+    async with opened(story.log, dsn) as projector:
+        await projector.catch_up()

@@ -104,10 +104,14 @@ class Client:
         state: str | Sequence[str] | None = None,
         label: str | Sequence[str] | None = None,
         held: bool | None = None,
+        dependent: bool | None = None,
+        array: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Jobs, newest first, page by page as they are taken; at most `limit`. `label` is "name=value"."""
-        asked = {"team": team, "state": state, "label": label, "held": held}
+        """Jobs, newest first, page by page as they are taken; at most `limit`. `label` is "name=value"; `dependent`:
+        those that wait for other jobs; `array`: the elements of that array that were granted.
+        """
+        asked = {"team": team, "state": state, "label": label, "held": held, "dependent": dependent, "array": array}
         for count, row in enumerate(self._pages("/v1/jobs", "jobs", limit=page_size(limit), **asked), start=1):
             yield Job.from_wire(row)
             if count == limit:
@@ -150,6 +154,10 @@ class Client:
     def job_events(self, id: str) -> list[dict[str, Any]]:
         """A job's events, oldest first."""
         return list(self._pages(f"{_job(id)}/events", "events", min_seq=self._written.get(id), limit=PAGE_MAX))
+
+    def attempts(self, id: str) -> list[dict[str, Any]]:
+        """A job's attempts, oldest first: where each ran, how it ended, and for whom it was stopped."""
+        return list(self._pages(f"{_job(id)}/attempts", "attempts", min_seq=self._written.get(id)))
 
     def checkpoints(self, id: str) -> list[dict[str, Any]]:
         """A job's accepted checkpoints."""
@@ -248,14 +256,19 @@ class Client:
         return dict(self._write("POST", f"{_node(id)}:undrain", None) or {})
 
     def queue(self, *, team: str | None = None) -> list[dict[str, Any]]:
-        """The waiting jobs in their order; with `team`, only that team's, at their places among all. Held jobs have
-        no place, and are not among them (`held`).
+        """The waiting jobs in their order; with `team`, only that team's, at their places among all. Held jobs and
+        those that wait for others have no place, and are not among them (`held`, `dependent`).
         """
         return [row for row in self._pages("/v1/queue", "queue") if team in (None, row.get("team"))]
 
     def held(self, *, team: str | None = None) -> list[dict[str, Any]]:
         """The waiting jobs that are held, oldest first."""
         return [dict(job.raw) for job in self.jobs(team=team, state="QUEUED", held=True) if job.held][::-1]
+
+    def dependent(self, *, team: str | None = None) -> list[dict[str, Any]]:
+        """The waiting jobs that wait for other jobs, oldest first: they are in the queue once those have ended."""
+        found = self.jobs(team=team, state="QUEUED", held=False, dependent=True)
+        return [dict(job.raw) for job in found if job.follows and not job.held][::-1]
 
     def cluster(self) -> dict[str, Any]:
         """The cluster at a glance: GPUs by type, in use, free, out of service."""
@@ -275,7 +288,8 @@ class Client:
         classes: Sequence[str] | None = None,
         reason: str = "",
     ) -> dict[str, Any]:
-        """(admin) Set a team's quota: {"h100": {"guaranteed": 3072, "borrow_limit": 1024}}; other types stay.
+        """(admin) Set a team's quota: {"h100": {"guaranteed": 3072, "borrow_limit": 1024}}; other types stay. Either
+        figure may be in percent of the registered GPUs instead: {"guaranteed_percent": 25}.
 
         `classes`: the priority classes that the team may use; None leaves them.
         """
@@ -284,13 +298,18 @@ class Client:
         body |= {"reason": reason} if reason else {}
         return dict(self._write("PUT", _quota(team), body) or {})
 
-    def policy(self) -> dict[str, Any]:
-        """The policy in force: every parameter."""
-        return dict(self._get("/v1/policy"))
+    def policy(self, version: int | None = None) -> dict[str, Any]:
+        """The policy in force, or a version of it: every parameter, who set it and why; and what each version
+        changed.
+        """
+        return dict(self._get("/v1/policy", version=version))
 
-    def set_policy(self, policy: Mapping[str, Any]) -> dict[str, Any]:
-        """(admin) Put a policy in force."""
-        return dict(self._write("PUT", "/v1/policy", dict(policy)) or {})
+    def set_policy(self, policy: Mapping[str, Any], *, reason: str = "") -> dict[str, Any]:
+        """(admin) Put a policy in force: the whole of it, a parameter that is absent gets its default."""
+        body = dict(policy)
+        if reason:
+            body = {**(body if "policy" in body else {"policy": body}), "reason": reason}
+        return dict(self._write("PUT", "/v1/policy", body) or {})
 
     def audit(self, *, limit: int | None = None, **filters: str | None) -> Iterator[dict[str, Any]]:
         """(auditor) Who did what: filters are actor, job, node, gpu, team, type, from, to."""

@@ -85,6 +85,13 @@ class Job:
         return "; ".join(reasons(self.raw.get("waiting")))
 
     @property
+    def follows(self) -> tuple[str, ...]:
+        """The jobs that have to end before it is in the queue."""
+        listed = (self.raw.get("waiting") or {}).get("reasons") or ()
+        told = [each for each in listed if isinstance(each, Mapping) and each.get("code") == "dependencies"]
+        return tuple(str(job) for each in told for job in each.get("jobs") or ())
+
+    @property
     def waits_for(self) -> tuple[str, ...]:
         """The same to compare by: it stays as it is while nothing but the clock has moved."""
         return tuple(repr(entry) for entry in (self.raw.get("waiting") or {}).get("reasons") or ())

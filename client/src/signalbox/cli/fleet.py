@@ -20,7 +20,9 @@ from signalbox.times import ago, instant
 quota_app = typer.Typer(
     cls=Defaulting, rich_markup_mode=None, help="A team's quota: quota [TEAM], quota set TEAM TYPE."
 )
-policy_app = typer.Typer(cls=Defaulting, rich_markup_mode=None, help="The policy in force: policy, policy set FILE.")
+policy_app = typer.Typer(
+    cls=Defaulting, rich_markup_mode=None, help="The policy in force: policy, policy history, policy set FILE."
+)
 app.add_typer(quota_app, name="quota")
 app.add_typer(policy_app, name="policy")
 
@@ -41,6 +43,18 @@ def _remark(row: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, [str(row.get("drain_reason") or ""), silent, _faulted(row)]))
 
 
+def _share(row: Mapping[str, Any], name: str) -> str:
+    """The GPUs, and the percentage that they were set by."""
+    percent = row.get(f"{name}_percent")
+    return f"{row.get(name)}{f' ({percent}%)' if percent is not None else ''}"
+
+
+def _changes(row: Mapping[str, Any]) -> str:
+    """name: before -> after."""
+    found = row.get("changed") or {}
+    return ", ".join(f"{name}: {each.get('from')} -> {each.get('to')}" for name, each in found.items())
+
+
 NODES = (
     Column(title="NODE", read=lambda row: row.get("node_id")),
     Column(title="STATE", read=_state, state=True),
@@ -54,10 +68,17 @@ NODES = (
 )
 QUOTA = (
     Column(title="TYPE", read=lambda row: row["gpu_type"]),
-    Column(title="GUARANTEED", read=lambda row: row.get("guaranteed"), right=True),
-    Column(title="BORROW LIMIT", read=lambda row: row.get("borrow_limit"), right=True),
+    Column(title="GUARANTEED", read=lambda row: _share(row, "guaranteed"), right=True),
+    Column(title="BORROW LIMIT", read=lambda row: _share(row, "borrow_limit"), right=True),
     Column(title="IN USE", read=lambda row: row.get("in_use"), right=True),
     Column(title="BORROWED", read=lambda row: row.get("borrowed"), right=True),
+)
+POLICIES = (
+    Column(title="VERSION", read=lambda row: row.get("version"), right=True),
+    Column(title="WHEN", read=lambda row: ago(instant(row.get("changed_at")))),
+    Column(title="ACTOR", read=lambda row: row.get("actor")),
+    Column(title="REASON", read=lambda row: row.get("reason")),
+    Column(title="CHANGED", read=_changes, cut=True),
 )
 AUDIT = (
     Column(title="WHEN", read=lambda row: ago(instant(row.get("at")))),
@@ -130,25 +151,51 @@ def quota_show(
 def quota_set(
     team: Annotated[str, typer.Argument(metavar="TEAM")],
     gpu_type: Annotated[str, typer.Argument(metavar="TYPE", help="A GPU type.")],
-    guaranteed: Annotated[int, typer.Option("--guaranteed", "-g", min=0, help="GPUs that are the team's own.")],
-    borrow_limit: Annotated[int, typer.Option("--borrow-limit", "-b", min=0, help="GPUs beyond it.")] = 0,
+    guaranteed: Annotated[
+        str, typer.Option("--guaranteed", "-g", metavar="N|N%", help="GPUs that are the team's own, or percent of all.")
+    ],
+    borrow_limit: Annotated[
+        str, typer.Option("--borrow-limit", "-b", metavar="N|N%", help="GPUs beyond it, or percent of all.")
+    ] = "0",
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it goes into the log.")] = "",
     as_json: Json = False,
 ) -> None:
-    """(admin) Set a team's quota for one GPU type; the others stay."""
+    """(admin) Set a team's quota for one GPU type; the others stay. Percent are of the registered GPUs outside
+    pools, as they are now.
+    """
+    line = {**figure("guaranteed", guaranteed), **figure("borrow_limit", borrow_limit)}
     with client() as api:
-        line = {"guaranteed": guaranteed, "borrow_limit": borrow_limit}
         answer = api.set_quota(team, {gpu_type: line}, reason=reason)
     said = f"{team} {gpu_type}: guaranteed {guaranteed}, borrow limit {borrow_limit}:"
     output.show(answer, as_json, lambda: output.line(told(said, answer, "set")))
 
 
+def figure(name: str, given: str) -> dict[str, int]:
+    """{"guaranteed": 16} of "16", {"guaranteed_percent": 25} of "25%". Raises BadParameter."""
+    digits = given.removesuffix("%")
+    if not (digits.isascii() and digits.isdecimal()):
+        raise typer.BadParameter(f"--{name.replace('_', '-')} {given!r}: a number of GPUs, or a percentage as 25%")
+    return {f"{name}_percent" if given.endswith("%") else name: int(digits)}
+
+
 @policy_app.command("show")
-def policy_show(as_json: Json = False) -> None:
-    """Every parameter of the policy in force."""
+def policy_show(
+    version: Annotated[int | None, typer.Option("--version", min=0, help="Another than the one in force.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Every parameter of the policy, who set it, and why."""
     with client() as api:
-        answer = api.policy()
-    output.show(answer, as_json, lambda: output.pairs(_flat(answer)))
+        answer = api.policy(version)
+    told = {name: value for name, value in answer.items() if name not in ("history", "seq")}
+    output.show(answer, as_json, lambda: output.pairs(_flat(told)))
+
+
+@policy_app.command("history")
+def policy_history(as_json: Json = False) -> None:
+    """Who changed which parameters of the policy, when and why; newest first."""
+    with client() as api:
+        rows = list(api.policy().get("history") or ())
+    output.show(rows, as_json, lambda: output.table(rows, POLICIES, "The built-in policy was never changed."))
 
 
 def _flat(body: Mapping[str, Any]) -> list[tuple[str, object]]:
@@ -163,12 +210,14 @@ def _flat(body: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 @policy_app.command("set")
 def policy_set(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON; - is stdin.")], as_json: Json = False
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON; - is stdin.")],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it goes into the log.")] = "",
+    as_json: Json = False,
 ) -> None:
-    """(admin) Put a policy in force."""
+    """(admin) Put a policy in force: the whole of it, what the file leaves out gets its default."""
     body = read_mapping(sys.stdin.read() if str(file) == "-" else file)
     with client() as api:
-        answer = api.set_policy(body)
+        answer = api.set_policy(body, reason=reason)
     output.show(answer, as_json, lambda: output.line(told("The policy is", answer, "in force")))
 
 

@@ -38,7 +38,9 @@ def _state(row: Mapping[str, Any]) -> str:
 
 
 def _place(row: Mapping[str, Any]) -> object:
-    return "held" if row.get("held") else row.get("queue_position")
+    if row.get("held"):
+        return "held"
+    return "after" if Job.from_wire(row).follows else row.get("queue_position")
 
 
 def _start(row: Mapping[str, Any]) -> str:
@@ -77,9 +79,10 @@ def ran(job: Job) -> str:
 
 @app.command()
 def queue(team: Team = None, as_json: Json = False) -> None:
-    """The jobs that wait, in their order, with the reason and the estimated start; held ones below."""
+    """The jobs that wait, in their order, with the reason and the reserved start; below them those that are held, and
+    those that wait for other jobs."""
     with client() as api:
-        rows = api.queue(team=team) + api.held(team=team)
+        rows = api.queue(team=team) + api.held(team=team) + api.dependent(team=team)
     output.show(rows, as_json, lambda: output.table(rows, QUEUE, "Nothing waits."))
 
 
@@ -90,13 +93,18 @@ def history(
         list[str] | None, typer.Option("--state", "-s", help="Only these states; default: every end.")
     ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", "-l", metavar="NAME=VALUE")] = None,
+    array: Annotated[
+        str | None, typer.Option("--array", metavar="JOB", help="The elements of this array, in any state.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 30,
     as_json: Json = False,
 ) -> None:
-    """Jobs that have ended, newest first; with --state, jobs of any state."""
-    wanted = [name.upper() for name in state] if state else sorted(ENDS)
+    """Jobs that have ended, newest first; with --state, jobs of any state; with --array, an array's elements."""
+    ends = None if array else sorted(ENDS)
+    wanted = [name.upper() for name in state] if state else ends
     with client() as api:
-        rows = [dict(job.raw) for job in islice(api.jobs(team=team, state=wanted, label=label, limit=limit), limit)]
+        found = api.jobs(team=team, state=wanted, label=label, array=array, limit=limit)
+        rows = [dict(job.raw) for job in islice(found, limit)]
     output.show(rows, as_json, lambda: output.table(rows, HISTORY, "No such jobs."))
 
 
@@ -113,7 +121,6 @@ def _show(job: Job, events: Sequence[Mapping[str, Any]]) -> None:
     raw = job.raw
     limit = instant(raw.get("limit_at"))
     spec = raw.get("spec") or {}
-    nodes = ", ".join(job.nodes[:8]) + (f" and {len(job.nodes) - 8} more" if len(job.nodes) > 8 else "")
     blocks = ", ".join(str(block) for block in (raw.get("allocation") or {}).get("blocks") or ())
     waiting = "" if job.ended or job.state == "RUNNING" else job.waiting
     output.pairs(
@@ -129,18 +136,23 @@ def _show(job: Job, events: Sequence[Mapping[str, Any]]) -> None:
             ("team", job.team),
             ("class", job.priority_class),
             ("gpus", f"{job.gpus} ({shape(raw)})"),
+            ("elastic", _range(spec.get("elastic"), raw.get("allocation"))),
+            ("array", _elements(raw.get("array"))),
+            ("element of", raw.get("element_of")),
             ("attempt", job.attempt or ""),
             ("preemptions", job.preemptions or ""),
+            ("preempted for", _by_rule(raw.get("preempted_by"))),
             ("max runtime", raw.get("max_runtime")),
             ("submitted", ago(job.submitted_at) if job.submitted_at else ""),
             ("started", ago(job.started_at) if job.started_at else ""),
             ("limit", f"{clock(limit)} UTC ({ago(limit)})" if limit and not job.ended else ""),
             ("ended", ago(job.ended_at) if job.ended_at else ""),
-            ("nodes", nodes),
+            ("nodes", _names(job.nodes)),
             ("blocks", blocks),
             ("last checkpoint", job.last_checkpoint),
             ("queue position", job.queue_position),
             ("estimated start", ago(job.estimated_start) if job.estimated_start else ""),
+            ("reserved", _names((raw.get("reservation") or {}).get("nodes"))),
             ("waits for", waiting),
         ]
     )
@@ -148,6 +160,33 @@ def _show(job: Job, events: Sequence[Mapping[str, Any]]) -> None:
         output.line()
         first = instant(listed[0].get("at"))
         output.table([{**told(event), **moment(event, first)} for event in listed], TIMELINE, "")
+
+
+def _names(listed: Sequence[str] | None) -> str:
+    """The first few of them."""
+    told = list(listed or ())
+    return ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
+
+
+def _elements(array: Mapping[str, Any] | None) -> str:
+    """Which elements an array has, and how far they are."""
+    if not array:
+        return ""
+    counts = [f"{array[name]} {name}" for name in ("waiting", "running", "succeeded", "failed") if array.get(name)]
+    return f"{array.get('elements')} ({', '.join(counts)})"
+
+
+def _range(elastic: Mapping[str, Any] | None, allocation: Mapping[str, Any] | None) -> str:
+    """Between which sizes it may run, and with how many replicas it does."""
+    if not elastic:
+        return ""
+    now = f", {allocation['replicas']} now" if allocation and "replicas" in allocation else ""
+    return f"{elastic.get('min_replicas')} to {elastic.get('max_replicas')} replicas{now}"
+
+
+def _by_rule(cause: Mapping[str, Any] | None) -> str:
+    """The job for which it was last stopped, and the rule."""
+    return f"{cause.get('job_id')} ({cause.get('rule')})" if cause else ""
 
 
 TIMELINE = (

@@ -34,11 +34,27 @@ Key = Annotated[
 def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A job as YAML or JSON; - is stdin.")],
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Show its output, and exit with its exit code.")] = False,
+    array: Annotated[
+        str | None,
+        typer.Option("--array", "-a", metavar="0-99[%N]", callback=stated, help="One job of many alike, N at a time."),
+    ] = None,
+    after_ok: Annotated[
+        list[str] | None, typer.Option("--after-ok", metavar="JOB", help="Start once this job succeeded; repeatable.")
+    ] = None,
+    after_any: Annotated[
+        list[str] | None, typer.Option("--after-any", metavar="JOB", help="Start once this job ended; repeatable.")
+    ] = None,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Submit the job in a file. A relative workdir, and a missing one without an image, are those of the file."""
+    """Submit the job in a file. A relative workdir, and a missing one without an image, are those of the file. Options
+    add to what the file says; --array replaces it.
+    """
     spec = read_mapping(sys.stdin.read() if file == "-" else Path(file))
+    spec |= {"array": array} if array else {}
+    spec = following(spec, after_ok or [], after_any or [])
+    if wait and spec.get("array"):
+        raise typer.BadParameter("--wait has no one output to show of an array: submit it, and wait for its id")
     spec = settled(spec, Path.cwd() if file == "-" else Path(file).parent.absolute())
     warn_of(spec)
     with client() as api:
@@ -125,6 +141,14 @@ def stand_by(api: Client, made: Submission, *, as_json: bool, cancels: bool) -> 
     if as_json:
         output.document(job.raw)
     raise typer.Exit(ending.of_job(job))
+
+
+def following(spec: dict[str, Any], after_ok: list[str], after_any: list[str]) -> dict[str, Any]:
+    """The spec with these jobs among those that it waits for."""
+    added = [{"job": job, "when": "after_ok"} for job in after_ok] + [
+        {"job": job, "when": "after_any"} for job in after_any
+    ]
+    return {**spec, "depends_on": [*(spec.get("depends_on") or []), *added]} if added else spec
 
 
 def accepted(made: Submission) -> str:

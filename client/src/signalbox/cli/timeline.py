@@ -16,6 +16,10 @@ UNTOLD = frozenset({"job_id", "spec", "principal", "ranks", "team", "node", "rep
 FIRST = ("attempt", "rank", "state", "end", "reason", "exit_code", "detail")
 """What is read first comes first; the rest by name. A feed's fields come in any order."""
 LISTED_MAX = 8
+COUNTED = frozenset({"nodes", "grown", "stopped"})
+"""Lists of which the length is told, however short."""
+ATTEMPTS = frozenset({"victims", "awaited"})
+"""Fields that list attempts: a job and a number each."""
 
 
 def told(event: Mapping[str, Any]) -> dict[str, str]:
@@ -49,9 +53,11 @@ def fields_of(event: Mapping[str, Any]) -> str:
 
 
 def _value(name: str, value: object) -> object:
-    """Instants are milliseconds in events; of long lists the length is told."""
-    if name == "nodes" or (isinstance(value, list) and len(value) > LISTED_MAX):
+    """Instants are milliseconds in events; of long lists the length is told; attempts are named as leases are."""
+    if name in COUNTED or (isinstance(value, list) and len(value) > LISTED_MAX):
         return len(value) if isinstance(value, list) else value
+    if name in ATTEMPTS and isinstance(value, list):
+        return ",".join(".".join(map(str, key)) for key in value)
     if name.endswith("_at") and isinstance(value, int):
         return instant_of_ms(value)
     return value

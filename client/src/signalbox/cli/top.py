@@ -74,13 +74,14 @@ def top(
 
 
 def look(api: Client) -> dict[str, Any]:
-    """What there is to see: `cluster`, `running`, `queue` and `held`."""
+    """What there is to see: `cluster`, `running`, `queue`, `held` and `dependent`."""
     running = (dict(job.raw) for job in islice(api.jobs(state=sorted(ACTIVE)), ROWS_MAX))
     return {
         "cluster": api.cluster(),
         "running": list(running),
         "queue": api.queue()[:ROWS_MAX],
         "held": api.held()[:ROWS_MAX],
+        "dependent": api.dependent()[:ROWS_MAX],
     }
 
 
@@ -95,7 +96,7 @@ def _look_again(api: Client, before: dict[str, Any]) -> dict[str, Any]:
 
 def screen(seen: Mapping[str, Any], width: int, height: int | None) -> RenderableType:
     """All of it, as many rows as the height has room for."""
-    running, queued = seen["running"], [*seen["queue"], *seen["held"]]
+    running, queued = seen["running"], [*seen["queue"], *seen["held"], *seen["dependent"]]
     types = list((seen["cluster"].get("gpu_types") or {}).values())
     room = max(4, height - FURNITURE - len(types)) if height else ROWS_MAX
     half = max(2, room - min(len(queued), room // 2))
@@ -103,6 +104,7 @@ def screen(seen: Mapping[str, Any], width: int, height: int | None) -> Renderabl
     if "away" in seen:
         parts.append(Text(str(seen["away"]), style="red"))
     waiting = f"{len(seen['queue'])} waiting" + (f", {len(seen['held'])} held" if seen["held"] else "")
+    waiting += f", {len(seen['dependent'])} after others" if seen["dependent"] else ""
     parts += [Text(), Text(f"{len(running)} running", style="bold"), *_listed(running[:half], RUNNING, width)]
     parts += [Text(), Text(waiting, style="bold"), *_listed(queued[: room - half], QUEUE, width)]
     return Group(*parts)
