@@ -25,7 +25,7 @@ def _alone(one: Portrait) -> str:
     return " ".join(
         [
             f"Under {one.label}, {plural(one.ends.submitted, 'job')} on {one.outcome.gpus:,} GPUs waited "
-            f"{value(figures['wait_mean_s'])} on average, one in twenty longer than {value(figures['wait_p95_s'])}, "
+            f"{value(figures['wait_mean_s'])} on average, 19 of 20 at most {value(figures['wait_p95_s'])}, "
             f"and none longer than {value(figures['wait_max_s'])}.",
             _use(figures),
             _stops(one, figures),

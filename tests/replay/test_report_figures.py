@@ -177,8 +177,8 @@ def test_utilisation_is_told_with_and_without_the_drain() -> None:
 
 def test_stranded_gpus_count_by_the_time_for_which_they_were() -> None:
     """Three times as long counts three times."""
-    rows = fragmentation([sample(100, stranded={8: 4, 16: 8}), sample(400, seconds=300, allocated=4, stranded={8: 0})])
-    assert [(row.size, row.stranded, row.free) for row in rows] == [(8, 1, 5), (16, 8, 8)]
+    rows = fragmentation([sample(100, stranded={8: 4, 16: 8}), sample(400, seconds=300, allocated=4, stranded={8: 8})])
+    assert [(row.size, row.stranded, row.free) for row in rows] == [(8, 7, 5), (16, 8, 8)]
 
 
 def test_later_plenty_does_not_make_good_for_a_shortfall() -> None:

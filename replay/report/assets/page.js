@@ -28,17 +28,19 @@ function themed(layout, printing) {
   return all;
 }
 
-function draw(printing) {
-  for (const place of places) {
-    const spec = specs[place.id.slice("plot-".length)];
+async function draw(printing) {
+  const colours = printing ? "print" : dark.matches ? "dark" : "light";
+  await Promise.all(places.map((place) => {
     // Plotly writes into what it is given.
-    const copy = JSON.parse(JSON.stringify(spec));
-    Plotly.react(place, copy.data, themed(copy.layout, printing), config);
-  }
+    const copy = JSON.parse(JSON.stringify(specs[place.id.slice("plot-".length)]));
+    return Plotly.react(place, copy.data, themed(copy.layout, printing), config);
+  }));
+  // For whoever waits until it is there to be looked at.
+  document.documentElement.dataset.drawn = colours;
 }
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
 draw(false);
-document.documentElement.dataset.drawn = "yes";
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(false));
+dark.addEventListener("change", () => draw(false));
 addEventListener("beforeprint", () => draw(true));
 addEventListener("afterprint", () => draw(false));
