@@ -6,10 +6,11 @@ again at once, before the rest of the attempt is gone (P-22); all others let it 
 Its leases end one by one, as each is confirmed (P-15).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from commands.entities import Attempt, AttemptKey, Job, NodeState, RankPhase
-from commands.evolve import evolve
+from commands.evolve import evolve, evolve_all
 from commands.policy import Policy
 from commands.state import State
 from events.envelope import Event
@@ -57,6 +58,11 @@ class Draft:
     def add(self, event: Event) -> None:
         evolve(self.state, event)
         self.events.append(event)
+
+    def add_all(self, events: Sequence[Event]) -> None:
+        """Facts none of which was decided on what another of them left."""
+        evolve_all(self.state, events)
+        self.events += events
 
 
 def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
