@@ -58,9 +58,8 @@ class _Grants:
         why = self._objection(job, placement, pledge, gpus)
         if why is not None:
             return why
-        if pledge is not None:
-            start_pledged(self._draft, job.id)
-        self._grant(self._job_to_grant(job), placement, gpus)
+        promised_n = start_pledged(self._draft, job.id) if pledge is not None else None
+        self._grant(self._job_to_grant(job), placement, gpus, promised_n)
         return None
 
     def fold(self) -> None:
@@ -70,7 +69,7 @@ class _Grants:
         self._taken.clear()
         self._room.clear()
 
-    def _grant(self, job: Job, placement: Placement, gpus: int) -> None:
+    def _grant(self, job: Job, placement: Placement, gpus: int, promised_n: int | None) -> None:
         left_s = None if job.max_runtime_s is None else max(1, job.max_runtime_s - job.consumed_s)
         self._made[job.id] = _allocated(
             job_id=job.id,
@@ -78,6 +77,7 @@ class _Grants:
             ranks=cast("tuple[tuple[NodeIndex, GpuMask], ...]", placement.ranks),
             limit_at=None if left_s is None else Instant(self._state.meta.at + left_s * 1000),
             fallback=placement.fallback,
+            promised_n=promised_n,
         )
         self._room[job.spec.team, job.spec.gpu_type] -= gpus
         taken = self._taken

@@ -24,10 +24,13 @@ def end_pledges(draft: Draft, over: tuple[tuple[JobId, PledgeEnd], ...]) -> None
             draft.add(PreemptionEnded(job_id=job_id, because=because))
 
 
-def start_pledged(draft: Draft, job_id: JobId) -> None:
-    """The job's grant is next: what is pledged to it becomes free, for it."""
-    if job_id in draft.state.pledges:
-        draft.add(PreemptionEnded(job_id=job_id, because=PledgeEnd.STARTED))
+def start_pledged(draft: Draft, job_id: JobId) -> int | None:
+    """The job's grant is next: what is pledged to it becomes free, for it. The commit that pledged it; None: none."""
+    pledge = draft.state.pledges.get(job_id)
+    if pledge is None:
+        return None
+    draft.add(PreemptionEnded(job_id=job_id, because=PledgeEnd.STARTED))
+    return pledge.ordered_n
 
 
 def make_rooms(draft: Draft, rooms: tuple[Room, ...], planned_at_n: int) -> list[tuple[JobId, str]]:

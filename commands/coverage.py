@@ -1,8 +1,9 @@
 """Which leases of a team are covered by its guarantee, and which are borrowed (R-12): the walk.
 
-By class, high first, what may not be displaced before all; then by start. One that fits what is left of the guarantee
-is covered, one that does not is borrowed and skipped. A job that has a pledge is walked as if it started now, so that
-its start turns nobody's lease over; what is ending, or makes room for it, comes last: it pushes nobody out meanwhile.
+By class, high first, what may not be displaced before all; then in the order in which GPUs were granted or pledged. One
+that fits what is left of the guarantee is covered, one that does not is borrowed and skipped. A pledge stands where its
+lease will: its start turns nobody's lease over, and who borrows meanwhile comes after it. What is ending, or makes room
+for it, comes last: it pushes nobody out meanwhile.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from commands.state import State
 from events.ids import GpuType, TeamId
 from events.job import CLASS_RANK
 
-_NOW = 1 << 62
+_Turn = tuple[bool, bool, int, tuple[int, bool], str]
 
 
 def walk(
@@ -22,12 +23,11 @@ def walk(
     """(covered GPUs, borrowed attempts) of a team's attempts and pledges on one type."""
     jobs, left, borrowed, pledges = state.jobs, guaranteed, set(), list(pledges)
     going = {key for row in pledges for key in (*row.victims, *row.awaited)}
-    turns = [
-        (_turn(jobs[row.job_id], row.ending is not None or row.key in going, row.grant[1]), row.charged, row)
-        for row in attempts
+    turns = [(_turn(jobs[row.job_id], row, row.key in going), row.charged, row) for row in attempts]
+    coming = [
+        (_place(jobs[row.job_id], (row.ordered_n, False)), row.gpus, None) for row in pledges if row.job_id in jobs
     ]
-    waiting = [(_turn(jobs[row.job_id], False, _NOW), row.gpus, None) for row in pledges if row.job_id in jobs]
-    for _, gpus, attempt in sorted([*turns, *waiting], key=lambda turn: turn[0]):
+    for _, gpus, attempt in sorted([*turns, *coming], key=lambda turn: turn[0]):
         if gpus <= left:
             left -= gpus
         elif attempt is not None:
@@ -35,8 +35,15 @@ def walk(
     return guaranteed - left, frozenset(borrowed)
 
 
-def _turn(job: Job, ending: bool, start: int) -> tuple[bool, bool, int, int, str]:
-    return (ending, not untouchable(job), CLASS_RANK[job.priority_class], start, job.id)
+def _turn(job: Job, attempt: Attempt, makes_room: bool) -> _Turn:
+    promised = attempt.promised_n
+    since = (attempt.grant[1], True) if promised is None else (promised, False)
+    return _place(job, since, attempt.ending is not None or makes_room)
+
+
+def _place(job: Job, since: tuple[int, bool], goes: bool = False) -> _Turn:
+    """`since`: the commit in which its GPUs were promised, and whether they were granted without a pledge."""
+    return (goes, not untouchable(job), CLASS_RANK[job.priority_class], since, job.id)
 
 
 def borrowed_now(state: State, team: TeamId, gpu_type: GpuType) -> tuple[int, frozenset[AttemptKey]]:

@@ -146,6 +146,7 @@ class Attempt:
     `charged`: GPUs charged to the team: those of live leases on nodes that are not lost. `after_preemption`: the
     attempt before it was preempted (R-42). `advance_s`: seconds charged in advance to the fair share (R-21).
     `growths`: ranks that came later, in order; `stopping`: ranks that it goes on without, since `stopping_at` (R-44).
+    `promised_n`: the commit that pledged its GPUs to it, None where no pledge did.
     """
 
     job_id: JobId
@@ -168,6 +169,7 @@ class Attempt:
     growths: tuple[Growth, ...] = ()
     stopping: tuple[int, ...] = ()
     stopping_at: Instant | None = None
+    promised_n: int | None = None
 
     @property
     def key(self) -> AttemptKey:
@@ -289,7 +291,8 @@ class FairUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pledge:
-    """Room that is made for a job, held until it starts (R-45). `ranks`: its coming placement."""
+    """Room that is made for a job, held until it starts (R-45). `ranks`: its coming placement; `ordered_n`: the commit
+    that ordered it."""
 
     job_id: JobId
     team: TeamId
@@ -299,6 +302,7 @@ class Pledge:
     awaited: tuple[AttemptKey, ...]
     rule: PreemptionRule
     at: Instant
+    ordered_n: int = 0
 
     @property
     def gpus(self) -> int:

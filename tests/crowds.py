@@ -152,11 +152,20 @@ class Crowd:
         spec = self.job(name).spec
         return spec.gpus <= self.shares.standing((spec.team, spec.gpu_type)).covered_room
 
-    def rooms(self, *names: str, trial: Trial | None = None) -> list[Room | None]:
+    def rooms(self, *names: str, trial: Trial | None = None, covered: bool | None = None) -> list[Room | None]:
         """Room for these, one after the other, as one cycle would make it. Nothing is kept."""
-        trial = trial or self.trial()
+        trial, told = trial or self.trial(), covered
         try:
-            return [make_room(trial, self.forecast, self.job(name), self.covered(name), self.victims) for name in names]
+            return [
+                make_room(
+                    trial,
+                    self.forecast,
+                    self.job(name),
+                    self.covered(name) if told is None else told,
+                    self.victims,
+                )
+                for name in names
+            ]
         finally:
             self.undo()
 

@@ -83,6 +83,7 @@ class _Grants:
             charged=gpus,
             after_preemption=job.queue_reason is QueueReason.PREEMPTED,
             advance_s=advance_s,
+            promised_n=event.promised_n,
         )
         state.attempts.put(attempt.key, attempt)
         use, in_advance = self._use.get(share, (0, 0))

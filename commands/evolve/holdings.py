@@ -54,6 +54,7 @@ def ordered(state: State, event: PreemptionOrdered) -> None:
         awaited=event.awaited,
         rule=event.rule,
         at=state.meta.at,
+        ordered_n=state.meta.n,
     )
     state.pledges.put(job.id, pledge)
 

@@ -1,13 +1,13 @@
 """Preemption and reclaim: the smallest set that makes room for a job (R-40 to R-45). The way in.
 
-Where to look and whom to stop is found by preempt_nodes (whole nodes), preempt_shared (one node) and preempt_other
-(all else), on the index of victims. Here a solution becomes a Room: the exact coming placement, taken for trial, with
+Who of its own team stops for its quota's sake is found by preempt_own; where to look and whom to stop there by
+preempt_nodes (whole nodes), preempt_shared (one node) and preempt_other (all else), on the index of victims. Here a
+solution becomes a Room: the exact coming placement, taken for trial, with
 the victims and those that are awaited. All of it or nothing: nobody is stopped for a job that then does not start.
 """
 
 from collections.abc import Iterable
 
-from commands.displace import untouchable
 from commands.entities import AttemptKey, Job
 from commands.plan import Ranks, Room
 from commands.shape import charged_gpus
@@ -17,9 +17,10 @@ from events.preemption import PreemptionRule
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.preempt_ask import Ask, Found, Step, least
-from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, levels_of
+from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Entry, levels_of
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
+from scheduler.planning.preempt_own import Own, give_way, standing_of, with_stopped
 from scheduler.planning.preempt_shared import on_one_node
 from scheduler.planning.queue import hint_key
 from scheduler.planning.trial import Trial
@@ -44,17 +45,58 @@ def make_room(
     levels = levels_of(job.priority_class, covered)
     if not any(key[0] == job.spec.gpu_type and ground.gives(levels) for key, ground in victims.grounds.items()):
         return None
+    own = give_way(trial, victims, job, trial.charge(job))
+    if own is None:
+        return None
+    if own.keys:
+        return _room_within(trial, victims, job, covered, own)
     among = reserve.usable(trial, job)
     shape = (_shape(job), covered, among)
     if victims.failed.get(shape, trial.now) > trial.now:
         return None
     asks = _asks(trial, victims, job, covered, among, shape)
-    best = _search(trial, victims, asks)
+    best = _search(trial, victims, asks, own)
     if best is None:
         if not (trial.started or trial.stopping):
             victims.failed[shape] = victims.next_change_at()
         return None
     return _take(trial, victims, job, *best)
+
+
+def _room_within(trial: Trial, victims: VictimIndex, job: Job, covered: bool, own: Own) -> Room | None:
+    """The same, where some of the job's own team stop for its quota's sake in any case. Those of them that turn out not
+    to be needed, as others of the team stop where the job is to lie, are left alone after all."""
+    before = (trial.stopping.copy(), victims.mark())
+    entries = {key: victims.entries[key] for key in own.keys}
+    now, kept = standing_of(trial, job), own.keys
+    while True:
+        victims.stop(kept)
+        victims.settle()
+        trial.stopping.update(kept)
+        asks = _asks(trial, victims, job, covered, reserve.usable(trial, job), None)
+        best = _search(trial, victims, asks, with_stopped(now, map(entries.__getitem__, kept)))
+        idle = [] if best is None else _not_needed(victims, job, now, [entries[key] for key in kept], *best)
+        if best is not None and not idle:
+            return _take(trial, victims, job, *best, kept)
+        trial.stopping = before[0].copy()
+        victims.undo(before[1])
+        victims.refresh(trial.now)
+        if best is None:
+            return None
+        kept = tuple(key for key in kept if key not in idle)
+
+
+def _not_needed(
+    victims: VictimIndex, job: Job, now: Own, kept: list[Entry], ask: Ask, found: Found
+) -> list[AttemptKey]:
+    """One of those kept for stopping that could run on: the quota suffices without it, and it is not in the way."""
+    theirs = [victims.entries[rank.key] for rank in found.victims if rank.team == job.spec.team]
+    nodes = set(found.nodes)
+    for entry in sorted(kept, key=lambda entry: (entry.level, entry.rank), reverse=True):
+        others = [other for other in kept if other is not entry]
+        if nodes.isdisjoint(entry.nodes) and with_stopped(now, [*others, *theirs]).suffices(job, ask.gpus):
+            return [entry.rank.key]
+    return []
 
 
 def _shape(job: Job) -> tuple[object, ...]:
@@ -74,12 +116,13 @@ def _shape(job: Job) -> tuple[object, ...]:
 
 
 def _asks(
-    trial: Trial, victims: VictimIndex, job: Job, covered: bool, among: int | None, shape: tuple[object, ...]
+    trial: Trial, victims: VictimIndex, job: Job, covered: bool, among: int | None, shape: tuple[object, ...] | None
 ) -> list[Ask]:
-    """The search on each size of nodes that the job can use. Jobs of a shape share it while one cycle tries them."""
+    """The search on each size of nodes that the job can use. Jobs of a shape, if it has one, share it while one cycle
+    tries them."""
     spec = least(job.spec)
     room = trial.shares.standing((spec.team, spec.gpu_type)).covered_room
-    known: list[Ask] | None = victims.asks.get(shape)
+    known: list[Ask] | None = victims.asks.get(shape) if shape is not None else None
     if known is not None and all(ask.covered == (covered and ask.gpus <= room) for ask in known):
         for ask in known:
             ask.job = job
@@ -91,13 +134,14 @@ def _asks(
             usable = ground.with_memory(spec.gpu_memory_gb_min)
             within = covered and charged_gpus(spec, key[1]) <= room
             asks.append(Ask(trial, victims, job, within, ground, usable if among is None else usable & among))
-    victims.asks[shape] = asks
+    if shape is not None:
+        victims.asks[shape] = asks
     return asks
 
 
-def _search(trial: Trial, victims: VictimIndex, asks: list[Ask]) -> tuple[Ask, Found] | None:
+def _search(trial: Trial, victims: VictimIndex, asks: list[Ask], own: Own) -> tuple[Ask, Found] | None:
     """The best solution over all sizes of nodes. Placements of this cycle that the index does not know of yet are
-    reckoned in as they are met."""
+    reckoned in as they are met. `own`: what the team's quota gives once its own have stopped."""
     while True:
         best: tuple[Ask, Found] | None = None
         for ask in asks:
@@ -108,13 +152,13 @@ def _search(trial: Trial, victims: VictimIndex, asks: list[Ask]) -> tuple[Ask, F
             return None
         stale = [index for index in best[1].nodes if victims.taken(index, trial.capacity.free[index])]
         if not stale:
-            return best if _worth_it(victims, best[1]) and _within_quota(trial, victims, *best) else None
+            return best if _worth_it(victims, best[1], own) and _within_quota(victims, *best, own) else None
 
 
-def _worth_it(victims: VictimIndex, found: Found) -> bool:
+def _worth_it(victims: VictimIndex, found: Found, own: Own) -> bool:
     """Where the job fits as it is, nobody has to make room (C-12)."""
     places = victims.places
-    return bool(found.victims) or any(places[index].awaited or places[index].lent for index in found.nodes)
+    return bool(found.victims or own.keys) or any(places[index].awaited or places[index].lent for index in found.nodes)
 
 
 def _solve(ask: Ask) -> Found | None:
@@ -143,29 +187,24 @@ def _less_than_a_node(ask: Ask, number: int, step: Step) -> Found | None:
     return apart if found is None or (apart is not None and apart[:2] < found[:2]) else found
 
 
-def _within_quota(trial: Trial, victims: VictimIndex, ask: Ask, found: Found) -> bool:
+def _within_quota(victims: VictimIndex, ask: Ask, found: Found, own: Own) -> bool:
     """Once the victims of its own team are gone; covered, where the job starts only so (R-12, R-40)."""
-    standing = trial.shares.standing((ask.spec.team, ask.spec.gpu_type))
-    must_be_covered = untouchable(ask.job) and not ask.covered
-    if ask.gpus <= standing.room and not must_be_covered:
-        return True
-    own = [rank for rank in found.victims if rank.team == ask.spec.team]
-    if ask.gpus > standing.room + sum(rank.gpus for rank in own):
-        return False
-    if not must_be_covered:
-        return True
-    given_up = sum(rank.gpus for rank in own if COVERED <= victims.entries[rank.key].level < SHIELDED)
-    return len(own) == len(found.victims) and ask.gpus <= standing.covered_room + given_up
+    theirs = [victims.entries[rank.key] for rank in found.victims if rank.team == ask.spec.team]
+    return with_stopped(own, theirs).suffices(ask.job, ask.gpus)
 
 
 # A solution becomes a Room
 
 
-def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found) -> Room:
+def _take(
+    trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, own: tuple[AttemptKey, ...] = ()
+) -> Room:
+    """`own`: those of its team that are stopped for its quota's sake, already."""
     borrowed = any(_is_borrowed(victims.entries[rank.key].level) for rank in found.victims)
-    stopped = tuple(sorted([rank.key for rank in found.victims]))
+    there = tuple(rank.key for rank in found.victims)
+    stopped = tuple(sorted((*own, *there)))
     theirs = _held_on(victims, found)
-    victims.stop(stopped)
+    victims.stop(there)
     trial.stopping.update(stopped)
     ranks = _lay(trial, victims, ask, found.nodes)
     awaited: set[AttemptKey] = set()

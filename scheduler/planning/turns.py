@@ -198,6 +198,8 @@ class Turns:
         if charge > standing.room or (alone and not covered):
             if charge <= standing.room and job.priority_class is PriorityClass.PROD_SERVING and self._in_pool(job):
                 return True
+            if self._make_room(job, False):
+                return True
             self._over(job.id, FreedBecause.GONE)
             return False
         gpus_max = standing.covered_room if alone else standing.room

@@ -168,16 +168,25 @@ def fits_without(crowd: Crowd, job: Job, stopped: set[AttemptKey], now: Instant 
 
 
 def worth_asking(crowd: Crowd) -> bool:
-    """Not where it fits as it is, or starts only covered and would not be; nor where what is overdue muddles the
-    oracle."""
-    job, now = crowd.job("wanted"), Instant(crowd.at + 1000)
-    if fits_without(crowd, job, set(), None):
-        return False
-    size = len(next(iter(crowd.state.nodes.rows.values())).gpus)
+    """Not where it fits as it is, or its quota keeps it from starting; nor where what is overdue muddles the oracle."""
+    return not fits_without(crowd, crowd.job("wanted"), set(), None) and not kept_out(crowd) and not overdue(crowd)
+
+
+def overdue(crowd: Crowd) -> bool:
+    return any(given_up(crowd, key, Instant(crowd.at + 1000)) for key in crowd.state.attempts.rows)
+
+
+def kept_out(crowd: Crowd, stopped: set[AttemptKey] = set()) -> bool:  # noqa: B006
+    """Does the team's quota keep the job from starting, once these have stopped? Over the limit, or uncovered where it
+    starts only covered."""
+    job = crowd.job("wanted")
+    charged = charged_gpus(job.spec, len(next(iter(crowd.state.nodes.rows.values())).gpus))
     standing = crowd.shares.standing((job.spec.team, H100))
-    return not (untouchable(job) and charged_gpus(job.spec, size) > standing.covered_room) and not any(
-        given_up(crowd, key, now) for key in crowd.state.attempts.rows
-    )
+    own = {key: row.charged for key, row in crowd.state.attempts.rows.items() if row.team == job.spec.team}
+    borrowed = crowd.shares.borrowed((job.spec.team, H100))
+    given = sum(own[key] for key in stopped & own.keys())
+    covered = sum(own[key] for key in stopped & own.keys() - borrowed)
+    return charged > standing.room + given or (untouchable(job) and charged > standing.covered_room + covered)
 
 
 @settings(max_examples=1_500, deadline=None)
@@ -194,6 +203,49 @@ def test_a_legal_set_is_found_if_and_only_if_there_is_one_and_none_is_cheaper(cr
     if room is not None:
         assert score_of(crowd, room) == best
         check_room(crowd, room)
+
+
+@settings(max_examples=1_500, deadline=None)
+@given(crowds(), st.integers(0, 8))
+def test_a_job_kept_out_by_its_quota_has_room_made_by_its_own_if_that_can_be(crowd: Crowd, borrow_limit: int) -> None:
+    """A legal set after whose end the quota lets the job start, and it fits, is found if and only if there is one; and
+    none of it could run on (R-12, R-40)."""
+    team = crowd.job("wanted").spec.team
+    crowd.quota(team, crowd.state.quotas[team, H100].guaranteed, borrow_limit)
+    note(repr(crowd))
+    if not kept_out(crowd) or overdue(crowd):
+        return
+    (room,) = crowd.rooms("wanted", covered=False)
+    note(repr(room))
+    assert (room is None) == (not any(sets_that_do(crowd)))
+    if room is not None:
+        check_kept_out(crowd, room)
+
+
+def sets_that_do(crowd: Crowd) -> Iterator[set[AttemptKey]]:
+    """Every legal set that makes it start, small ones first."""
+    job, now = crowd.job("wanted"), Instant(crowd.at + 1000)
+    rows = crowd.state.attempts.rows
+    legal = [key for key, row in rows.items() if harm(crowd, job, False, row, now) is not None]
+    legal = [key for key in legal if not awaited(crowd, key, now)]
+    for count in range(len(legal) + 1):
+        for chosen in map(set, combinations(legal, count)):
+            if not kept_out(crowd, chosen) and fits_without(crowd, job, chosen, now):
+                yield chosen
+
+
+def check_kept_out(crowd: Crowd, room: Room) -> None:
+    """Legal, enough, nobody in it for nothing; and the applier objects to nothing."""
+    job, now, stopped = crowd.job("wanted"), Instant(crowd.at + 1000), set(room.victims)
+    assert all(harm(crowd, job, False, crowd.state.attempts[key], now) is not None for key in stopped)
+    assert not kept_out(crowd, stopped)
+    in_the_way = {
+        key for index, mask in masks(room.ranks).items() for key, held in _holders(crowd, index) if held & mask
+    }
+    assert in_the_way <= stopped | set(room.awaited)
+    for key in stopped - in_the_way:
+        assert kept_out(crowd, stopped - {key})
+    crowd.apply(Plan(n=crowd.state.meta.n, rooms=(room,)))
 
 
 def score_of(crowd: Crowd, room: Room) -> tuple[int, bool, int, int, int]:
