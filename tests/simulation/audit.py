@@ -14,9 +14,9 @@ from commands.messages import NoCommand, decode_command
 from commands.state import State
 from events.chain import START, Accepted, ChainBroken, Head, admit
 from events.envelope import Commit, Event, Term
-from events.gang import GangAllocated, GangEnding, LeaseReleased, ReleasedBy
-from events.ids import ClusterId, Epoch, JobId, LeaseId, LogId, NodeId, lease_id
-from events.job import JobFinished, JobSubmitted
+from events.gang import GangAllocated, GangEnding, GangResized, LeaseReleased, ReleasedBy
+from events.ids import ClusterId, Epoch, JobId, LeaseId, LogId, NodeId, NodeIndex, lease_id, parse_lease_id
+from events.job import EndReason, JobFinished, JobSubmitted
 from events.memory import MemoryPartition
 from events.task import TaskEnded
 from scheduler.claiming import all_claims
@@ -59,7 +59,9 @@ class Auditor:
         self.submitted: dict[JobId, None] = {}
         self.ended: dict[JobId, JobFinished] = {}
         self.events_seen: dict[str, int] = {}
-        self._ending: set[tuple[str, int]] = set()
+        self.stopped_for: dict[tuple[str, int], EndReason] = {}
+        """Attempts that are to end, and why."""
+        self._given_back: set[LeaseId] = set()
         self._resume: dict[LeaseId, str | None] = {}
         self._freed: dict[LeaseId, int] = {}
         self._stopped: dict[str, set[LeaseId]] = {}
@@ -146,8 +148,10 @@ class Auditor:
         match event:
             case GangAllocated():
                 self._note_grant(commit, event)
+            case GangResized():
+                self._note_resize(commit, event)
             case GangEnding():
-                self._ending.add((event.job_id, event.attempt))
+                self.stopped_for[event.job_id, event.attempt] = event.reason
             case TaskEnded():
                 self._note_freed(commit, lease_id(event.job_id, event.attempt, event.rank), event)
             case LeaseReleased() if event.by is ReleasedBy.RECONCILED:
@@ -161,8 +165,18 @@ class Auditor:
             case _:
                 pass
 
+    def _note_resize(self, commit: Commit, event: GangResized) -> None:
+        """New ranks are granted with this commit, those that were given back are to end."""
+        ranks = self.state.attempts[event.job_id, event.attempt].ranks
+        first = len(ranks) - len(event.grown)
+        self._note_ranks(commit, event, {first + rank: index for rank, (index, _) in enumerate(event.grown)})
+        self._given_back |= {lease_id(event.job_id, event.attempt, rank) for rank in event.stopped}
+
     def _note_grant(self, commit: Commit, event: GangAllocated) -> None:
-        for rank, (index, _) in enumerate(event.ranks):
+        self._note_ranks(commit, event, {rank: index for rank, (index, _) in enumerate(event.ranks)})
+
+    def _note_ranks(self, commit: Commit, event: GangAllocated | GangResized, ranks: dict[int, NodeIndex]) -> None:
+        for rank, index in ranks.items():
             lease, node = lease_id(event.job_id, event.attempt, rank), self.state.nodes[index]
             if lease in self.granted:
                 self._found("I-1", f"{lease} is granted twice")
@@ -202,7 +216,7 @@ class Auditor:
         match message:
             case StartTask() if self.granted.get(message.lease_id) != message.grant:
                 self._found("P-1", f"{sender} starts {message.lease_id} under {message.grant}, which never counted")
-            case StopTask() if (message.lease_id.rsplit(".", 2)[0], _attempt(message.lease_id)) not in self._ending:
+            case StopTask() if not self._is_to_end(message.lease_id):
                 self._found("P-1", f"{sender} stops {message.lease_id}, which was never to end")
             case ReportAck():
                 known = self.state.node_by_id(NodeId(node))
@@ -210,6 +224,10 @@ class Auditor:
                     self._found("P-1", f"{sender} tells {node} that the log has report {message.number}")
             case _:
                 pass
+
+    def _is_to_end(self, lease: LeaseId) -> bool:
+        job_id, attempt, _ = parse_lease_id(lease)
+        return (job_id, attempt) in self.stopped_for or lease in self._given_back
 
     def heeded(self, node: str, message: ToAgent) -> None:
         """An agent has read it and acted on it as it saw fit."""

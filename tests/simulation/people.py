@@ -26,12 +26,13 @@ from commands.messages import (
 )
 from commands.policy import Policy
 from events.ids import CommandId, Instant, JobId, NodeId, Principal, TeamId
-from events.job import CheckpointPlan, JobSpec, Overlap
+from events.job import ArrayRange, CheckpointPlan, Elastic, JobSpec, Overlap, PriorityClass
 from tests.simulation.audit import Auditor
 from tests.simulation.machines import GPU_TYPE
 from tests.simulation.waiting import pause, until
 
 TEAMS = (TeamId("red"), TeamId("blue"))
+CLASSES = (PriorityClass.PROD_BATCH, PriorityClass.RESEARCH, PriorityClass.PREEMPTIBLE)
 
 Append = Callable[[bytes], Awaitable[int | None]]
 """To the commands log: the offset; None where the outcome is not known."""
@@ -84,7 +85,7 @@ class People:
         await self.command(SetPolicy(policy=self.policy.model_dump(mode="json")))
         for team in TEAMS:
             line = QuotaLine(gpu_type=GPU_TYPE, guaranteed=self.gpus // len(TEAMS), borrow_limit=self.gpus)
-            position = await self.command(SetQuota(team=team, lines=(line,)))
+            position = await self.command(SetQuota(team=team, lines=(line,), classes=CLASSES))
         assert await self.answered(position), "the first commands are not answered"
 
     async def submit(self, **fields: object) -> JobId:
@@ -115,7 +116,12 @@ class People:
             "checkpoint": CheckpointPlan(grace_s=chance.choice((2, 5, 10)), uri="s3://runs"),
             "retries": chance.choice((0, 0, 1)),
             "overlap": chance.choice((*[Overlap.ALLOWED] * 7, Overlap.NEVER)),
+            "priority_class": chance.choice((*[PriorityClass.RESEARCH] * 4, *CLASSES)),
+            "array": ArrayRange(first=0, last=chance.randint(1, 4), throttle=2) if chance.random() < 0.05 else None,
         }
+        if chance.random() < 0.1 and "replicas" not in fields and drawn["array"] is None:
+            most = chance.randint(2, self.gangs + 1)
+            drawn |= {"elastic": Elastic(min_replicas=1, max_replicas=most), "replicas": chance.randint(1, most)}
         return JobSpec(**{**drawn, **fields})  # type: ignore[arg-type]
 
     async def live(self, until_s: Callable[[], bool], pace_s: float = 2.0) -> None:
