@@ -42,8 +42,7 @@ def make_room(
             return None
         victims = VictimIndex(trial.state, trial.shares)
     victims.refresh(trial.now)
-    levels = levels_of(job.priority_class, covered)
-    if not any(key[0] == job.spec.gpu_type and ground.gives(levels) for key, ground in victims.grounds.items()):
+    if not victims.could_give(job.spec.gpu_type, levels_of(job.priority_class, covered)):
         return None
     own = give_way(trial, victims, job, trial.charge(job))
     if own is None:
@@ -52,7 +51,7 @@ def make_room(
         return _room_within(trial, victims, job, covered, own)
     among = reserve.usable(trial, job)
     shape = (_shape(job), covered, among)
-    if victims.failed.get(shape, trial.now) > trial.now:
+    if not victims.mark() and victims.failed.get(shape, trial.now) > trial.now:
         return None
     asks = _asks(trial, victims, job, covered, among, shape)
     best = _search(trial, victims, asks, own)
