@@ -17,7 +17,7 @@ from events.preemption import PreemptionRule
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.preempt_ask import Ask, Found, Step, least
-from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Entry, levels_of
+from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Entry, could_give, levels_of
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
 from scheduler.planning.preempt_own import Own, give_way, standing_of, with_stopped
@@ -42,7 +42,7 @@ def make_room(
             return None
         victims = VictimIndex(trial.state, trial.shares)
     victims.refresh(trial.now)
-    if not victims.could_give(job.spec.gpu_type, levels_of(job.priority_class, covered)):
+    if not could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered)):
         return None
     own = give_way(trial, victims, job, trial.charge(job))
     if own is None:

@@ -6,6 +6,7 @@ agrees with commands.displace.may_displace is shown by test.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -232,6 +233,12 @@ class Ground:
         for nodes in self.views[view][max(0, count) :]:
             bits |= nodes
         return bits
+
+
+def could_give(grounds: Mapping[GroundKey, Ground], gpu_type: GpuType, levels: frozenset[int]) -> bool:
+    """Is there anything on a type beside what is free: something loose, or leases of these levels? Costs next to
+    nothing."""
+    return any(key[0] == gpu_type and ground.gives(levels) for key, ground in grounds.items())
 
 
 def room_of(node: Node) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from events.reservation import FreedBecause
 from scheduler.planning import elastic, preempt, reserve
 from scheduler.planning.fit import find_with_fallback
 from scheduler.planning.forecast import UNLIMITED
-from scheduler.planning.preempt_ground import levels_of
+from scheduler.planning.preempt_ground import could_give, levels_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
 from scheduler.planning.quota import untouchable
 from scheduler.planning.trial import Trial
@@ -180,9 +180,9 @@ class Turns:
             self._planner.memory.note(line, holder, stamp, self._until(job))
 
     def _stamp(self, line: Line, job: Job) -> Stamp:
-        """Whatever could let a shape fit that did not: GPUs that came free; who is to be displaced, with those that this
-        cycle stops; for one that has nodes held, or might, when others end; its team's standing; reservations. What
-        cannot help, whatever became of it, is left out: where too few GPUs are free it does not matter which."""
+        """Whatever could let a shape fit that did not: GPUs that came free; who is to be displaced, with those that
+        this cycle stops; for one that has nodes held, or might, when others end; its team's standing; reservations.
+        What cannot help, whatever became of it, is left out: where too few GPUs are free it does not matter which."""
         trial, planner, gpu_type = self._trial, self._planner, line.gpu_type
         standing = trial.shares.standing(line.share)
         room, covered_room = standing.room, standing.covered_room
@@ -207,7 +207,7 @@ class Turns:
         if not trial.shares.anybody_on(job.spec.gpu_type):
             return False
         victims.refresh(trial.now)
-        return victims.could_give(job.spec.gpu_type, levels_of(job.priority_class, covered))
+        return could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered))
 
     def _until(self, job: Job) -> Instant:
         """Up to when time alone changes nothing: protections end, new victims may be taken, a start is overdue."""

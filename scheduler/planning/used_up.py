@@ -12,7 +12,7 @@ from commands.entities import ReservationKey
 from events.ids import GpuType
 from events.job import PriorityClass
 from scheduler.planning import reserve
-from scheduler.planning.preempt_ground import levels_of
+from scheduler.planning.preempt_ground import could_give, levels_of
 from scheduler.planning.queue import Line
 from scheduler.planning.trial import Trial
 
@@ -50,7 +50,7 @@ def _anybody_gives(planner: "Planner", trial: Trial, gpu_type: GpuType, kinds: I
         return False
     planner.victims.refresh(trial.now)
     turns = {(CLASSES[class_rank], not borrowing) for borrowing, class_rank, _, _, _ in kinds}
-    return any(planner.victims.could_give(gpu_type, levels_of(*turn)) for turn in turns)
+    return any(could_give(planner.victims.grounds, gpu_type, levels_of(*turn)) for turn in turns)
 
 
 def _anybody_may_hold(planner: "Planner", trial: Trial, gpu_type: GpuType, kinds: Iterable[Kind]) -> bool:

@@ -387,11 +387,6 @@ class VictimIndex:
 
     # Questions
 
-    def could_give(self, gpu_type: GpuType, levels: frozenset[int]) -> bool:
-        """Is there anything on the type beside what is free: something loose, or leases of these levels? Costs next to
-        nothing."""
-        return any(key[0] == gpu_type and ground.gives(levels) for key, ground in self.grounds.items())
-
     def over_share(self, team: TeamId, gpu_type: GpuType) -> int:
         """How far a team's use is over its guarantee, in thousandths of it; what is being stopped counts no more."""
         key = (team, gpu_type)
