@@ -95,12 +95,12 @@ class _Walk:
         lines = [head[5] for heads in self._heads.values() for head in heads if head[5].gpu_type == gpu_type]
         if not lines or not used_up(self._planner, self._trial, gpu_type, lines):
             return False
-        holders = {id(line) for line, _ in self._holders}
+        holders = {line for line, _ in self._holders}
         for heads in self._heads.values():
-            out = [head for head in heads if head[5].gpu_type == gpu_type and id(head[5]) not in holders]
+            out = [head for head in heads if head[5].gpu_type == gpu_type and head[5] not in holders]
             if out:
                 self.tries += sum(map(self._would_be_tried, out))
-                heads[:] = [head for head in heads if head[5].gpu_type != gpu_type or id(head[5]) in holders]
+                heads[:] = [head for head in heads if head[5].gpu_type != gpu_type or head[5] in holders]
         return True
 
     def _would_be_tried(self, head: Head) -> bool:
