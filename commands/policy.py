@@ -96,7 +96,7 @@ class Policy(BaseModel):
     """Ends due within so long are waited for, rather than brought about (R-43)."""
     pledge_margin_s: Seconds = 120
     """What is to end is given up so long after its grace; a pledge that it was to serve ends, and is planned anew."""
-    evicted_percent_max: Annotated[int, Field(ge=100, le=10_000)] = 150
+    evicted_percent_max: Annotated[int, Field(ge=100, le=10_000)] = 110
     """GPUs stopped for each 100 asked for, beyond which more, smaller victims are preferred (C-12)."""
 
     # Faults

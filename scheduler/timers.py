@@ -12,6 +12,7 @@ from commands.state import Change, State
 from events.ids import Instant
 
 AGAIN_MS = 1_000
+SPARE = 100
 
 
 class Timers:
@@ -31,6 +32,8 @@ class Timers:
         for change in changes:
             if change.table == "attempts" and change.new is not None and _times_changed(change.old, change.new):
                 self._add(change.new)
+        if len(self._heap) > 4 * len(self._state.attempts) + SPARE:
+            self._rebuild()  # entries of attempts that ended long before their limit would else stay for weeks
 
     def due(self, now: Instant) -> list[AttemptKey]:
         """Attempts whose time has come, in order; each comes again until it has been dealt with."""
@@ -48,6 +51,19 @@ class Timers:
         for key in due:
             heappush(self._heap, (Instant(now + AGAIN_MS), key))
         return list(due)
+
+    def next_at(self) -> Instant | None:
+        """When an attempt has to be looked at next; None: never, as things are."""
+        while self._heap:
+            at, key = self._heap[0]
+            attempt = self._state.attempts.get(key)
+            times = self._times(attempt) if attempt is not None and attempt.ending is None else []
+            if times and min(times) <= at:
+                return at
+            heappop(self._heap)
+            if times:
+                heappush(self._heap, (min(times), key))
+        return None
 
     def _rebuild(self) -> None:
         self._heap.clear()

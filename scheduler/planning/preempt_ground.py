@@ -48,8 +48,9 @@ _BORROWING_CHAINS = {
 @cache
 def levels_of(priority_class: PriorityClass, covered: bool) -> frozenset[int]:
     """Every level of which a job may displace some, of other teams or of its own."""
-    own = COVERED + CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[priority_class]
-    return frozenset((*VIEWS[chain_of(priority_class, covered)[-1]], *range(COVERED, own)))
+    lower = range(CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[priority_class])
+    own = [kind + level for kind in (BORROWED, COVERED) for level in lower]
+    return frozenset((*VIEWS[chain_of(priority_class, covered)[-1]], *own))
 
 
 def chain_of(priority_class: PriorityClass, covered: bool) -> tuple[int, ...]:

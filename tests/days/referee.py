@@ -57,8 +57,8 @@ class Referee:
         """prod-serving, and what may not be preempted, starts inside its team's guarantee only (R-40)."""
         job = self.world.state.jobs[placement.job_id]
         if _untouchable(job) and job.id not in self.world.state.pledges:
-            standing = self._standing(job)
-            assert standing.use + job.spec.gpus <= standing.guaranteed or job.spec.gpus <= standing.covered_room, job
+            standing, gpus = self._standing(job), _gpus(placement)
+            assert standing.use + gpus <= standing.guaranteed or gpus <= standing.covered_room, job
 
     def _victim(self, room: Room, attempt: Attempt) -> None:
         """R-40 and R-42, one by one."""
@@ -70,7 +70,7 @@ class Referee:
         borrowed = attempt.key in self.world.core.planner.shares.borrowed((attempt.team, attempt.gpu_type))
         reclaim = room.rule is PreemptionRule.RECLAIM and borrowed and not own
         assert reclaim or lower, f"{victim.id} is of no lower class than {job.id}"
-        covered = job.spec.gpus <= self._standing(job).covered_room
+        covered = _gpus(room) <= self._standing(job).covered_room
         assert covered or borrowed or own, f"{job.id} borrows, and {victim.id} does not"
         if reclaim:
             return
@@ -89,7 +89,7 @@ class Referee:
 
     def _displaces(self, job: Job, victim: Attempt) -> None:
         """Nobody is displaced by the one that he displaced, unless somebody's start, end or quota came between (C-11,
-        ADR 9): his team uses no more than then, and others of the victim's team cover no less."""
+        ADR 9): his team uses as much as then, and others of the victim's team cover no less."""
         shares = self.world.core.planner.shares
         own, theirs = self._standing(job), shares.standing((victim.team, victim.gpu_type))
         borrowed = victim.key in shares.borrowed((victim.team, victim.gpu_type))
@@ -97,9 +97,9 @@ class Referee:
         before = self.displaced.get((victim.job_id, job.id))
         if before is not None:
             same_quotas = (before.winner[0], before.loser[0]) == (theirs.guaranteed, own.guaranteed)
-            nobody_more = theirs.use <= before.winner[1] + victim.charged
+            nobody_else = theirs.use == before.winner[1] + victim.charged
             nobody_less = own.covered >= before.loser[1]
-            assert not (same_quotas and nobody_more and nobody_less), f"{job.id} and {victim.job_id} play ping-pong"
+            assert not (same_quotas and nobody_else and nobody_less), f"{job.id} and {victim.job_id} play ping-pong"
         self.displaced[job.id, victim.job_id] = Displaced(
             winner=(own.guaranteed, own.use), loser=(theirs.guaranteed, covered)
         )
@@ -117,6 +117,11 @@ class Referee:
 
     def _standing(self, job: Job) -> Standing:
         return self.world.core.planner.shares.standing((job.spec.team, job.spec.gpu_type))
+
+
+def _gpus(given: Placement | Room) -> int:
+    """GPUs that it is charged for; of an elastic job it may be less than it asked for."""
+    return sum(mask.bit_count() for _, mask in given.ranks)
 
 
 def _untouchable(job: Job) -> bool:

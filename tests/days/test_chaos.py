@@ -66,7 +66,10 @@ class Chaos:
                 check_indices(self.world.core.planner, self.world.state, self.world.core.now)
 
     def submits(self) -> None:
+        """Where the queue is long already, people look at something else."""
         draw = self.random
+        if len(self.world.core.planner.queue) > BACKLOG_MAX:
+            return self.asks()
         replicas, each = draw.choice(((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (3, 4), (6, 2)))
         cls = draw.choice((*PriorityClass, PriorityClass.RESEARCH, PriorityClass.PREEMPTIBLE))
         run_s = draw.choice((60, 300, 900, 3600))
@@ -143,7 +146,7 @@ class Chaos:
             if node.drained is not None:
                 world.command(UndrainNode(node_id=node.id))
         for team in TEAMS:
-            world.quota(team, 40)
+            world.quota(team, 48)
         world.step()
         for job in list(world.state.jobs.rows.values()):
             if job.held and job.state is JobState.QUEUED:
@@ -153,8 +156,9 @@ class Chaos:
         world.run_while(lambda: bool(world.state.jobs.rows), 5 * 86_400)
 
 
-ELASTIC = 0.0
+ELASTIC = 0.1
 """Part of the jobs that are elastic."""
+BACKLOG_MAX = 120
 KINDS = ("submits", "asks", "drains", "loses", "allots", "legislates")
 WEIGHTS = (20, 6, 1, 1, 1, 1)
 

@@ -1,0 +1,1 @@
+"""Replay: importers, engine, verification and reports, each by tests of its own."""
