@@ -38,6 +38,8 @@ class JobState(StrEnum):
     REJECTED = "REJECTED"
     TIMED_OUT = "TIMED_OUT"
 
+    __hash__ = str.__hash__
+
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED, JobState.TIMED_OUT})
 
@@ -177,6 +179,8 @@ class EndReason(StrEnum):
     """A job that it was to follow did not end as it asked (R-7)."""
     ELEMENT_FAILED = "element_failed"
     """An array of which not every element succeeded."""
+
+    __hash__ = str.__hash__
 
 
 @event("job.submitted")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from commands.entities import Attempt, AttemptKey, Job, NodeState, RankPhase
 from commands.evolve import evolve, evolve_all
 from commands.policy import Policy
+from commands.rows import maker
 from commands.state import State
 from events.envelope import Event
 from events.gang import GangEnding, GangReleased
@@ -47,6 +48,8 @@ NOT_ITS_END = {EndReason.CANCELLED, EndReason.TIMED_OUT, EndReason.NONZERO_EXIT,
 WELL = {RankPhase.ENDED_OK, RankPhase.GIVEN_BACK}
 """Ranks that are gone without harm."""
 
+_ending = maker(GangEnding)
+
 
 class Draft:
     """The facts of one decision, each folded as it is found, so that the next is decided on what it left."""
@@ -73,7 +76,7 @@ def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
     job = draft.state.jobs[attempt.job_id]
     policy = draft.state.policy
     grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else stop_grace_s(policy, job)
-    draft.add(GangEnding(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
+    draft.add(_ending(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
     if job.cancel_requested or reason not in FAULTS:
         return
     if (again := waits_again(draft.state, job, attempt, reason)) is not None:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any
 
-from commands.entities import KeyUse
+from commands.entities import KeyUse, Meta
 from commands.evolve import cluster, following, gangs, holdings, jobs, nodes
-from commands.rows import replace
+from commands.rows import replace, replacer
 from commands.state import State, pruned
 from events.envelope import Commit, Event, Input, Term
 from events.gang import GangAllocated
@@ -26,6 +26,8 @@ RULES: dict[type, Callable[[State, Any], None]] = {
 TOGETHER: dict[type, Callable[[State, Iterable[Any]], None]] = {GangAllocated: gangs.allocated}
 """Events of which many come in a row, and none looks at the number of its own."""
 
+_numbered = replacer(Meta, "seq")
+
 
 def begin(state: State, epoch: Epoch, n: int, at: Instant) -> None:
     """The next events are those of commit `n` at `at`. Forgets keys and ends that are past their days."""
@@ -38,7 +40,8 @@ def begin(state: State, epoch: Epoch, n: int, at: Instant) -> None:
 def evolve(state: State, event: Event) -> None:
     """Fold one event. KeyError for a type that is not in RULES: a bug, never passed over."""
     rule = RULES[type(event)]
-    state.meta = replace(state.meta, seq=state.meta.seq + 1)
+    meta = state.meta
+    state.meta = _numbered(meta, seq=meta.seq + 1)
     rule(state, event)
 
 
@@ -51,7 +54,7 @@ def evolve_all(state: State, events: Iterable[Event]) -> None:
                 evolve(state, event)
             continue
         some = tuple(run)
-        state.meta = replace(state.meta, seq=state.meta.seq + len(some))
+        state.meta = _numbered(state.meta, seq=state.meta.seq + len(some))
         together(state, some)
 
 

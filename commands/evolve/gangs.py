@@ -135,6 +135,7 @@ def _started(job: Job, waited: int, attempt: int) -> Job:
 
 
 _made = maker(Attempt)
+_ending = replacer(Attempt, "ending", "ending_at", "grace_s")
 _in_use = replacer(Node, "used", "leases")
 _out_of_the_queue = replacer(
     Job, "state", "attempt", "front", "not_before_at", "open_attempts", "waited_ms", "waits_since"
@@ -153,7 +154,7 @@ def ending(state: State, event: GangEnding) -> None:
     attempt = state.attempts[event.job_id, event.attempt]
     state.attempts.put(
         attempt.key,
-        replace(attempt, ending=event.reason, ending_at=state.meta.at, grace_s=event.grace_s),
+        _ending(attempt, ending=event.reason, ending_at=state.meta.at, grace_s=event.grace_s),
     )
     job = state.jobs[event.job_id]
     shown = ENDING_STATES.get(event.reason)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commands.entities import Attempt, Job, Node
 from commands.evolve.fair import advance_s
 from commands.plan import Hold, Placement, Ranks, Room
+from commands.rows import maker
 from commands.state import Change
 from events.ids import GpuType, Instant, JobId, NodeIndex
 from events.job import PriorityClass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Stamp = tuple[object, ...]
 ALWAYS = Instant(1 << 62)
 NO_MATTER = -1
+_placement = maker(Placement)
 _HOPELESS = (NO_MATTER,) * 3
 """Nothing that came free, moved or ends could help."""
 
@@ -297,7 +299,7 @@ class Turns:
             self._unreckoned[index] = None
             if until > busy.get(index, 0):
                 busy[index] = until
-        self.placements.append(Placement(job_id=job.id, ranks=ranks, fallback=fallback))
+        self.placements.append(_placement(job_id=job.id, ranks=ranks, fallback=fallback))
         self.ranks_left -= len(ranks)
         if trial.reservations:
             self._over(job.id, FreedBecause.STARTED)

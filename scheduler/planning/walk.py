@@ -45,6 +45,7 @@ class _Walk:
         self._heads: dict[TeamId, list[Head]] = {}
         self._least: dict[GpuType, int] = {}
         """GPUs of a rank that asks for the fewest, of each type that something waits for."""
+        self._asked: dict[GpuType, int] = {}
         self.tries = 0
         for line in planner.queue.lines.values():
             if not line.charge:
@@ -66,9 +67,8 @@ class _Walk:
         while teams and turns.ranks_left > 0:
             team = teams[0][1]
             heads = self._heads[team]
-            gpu_type, given = heads[0][5].gpu_type, turns.given
-            self._serve(team, heads)
-            if turns.given != given and self._leave_out(gpu_type):
+            gpu_type = heads[0][5].gpu_type
+            if not self._serve(team, heads) and self._leave_out(gpu_type):
                 teams = self._in_order()
                 continue
             self._refresh(heads)
@@ -89,7 +89,11 @@ class _Walk:
         return teams
 
     def _leave_out(self, gpu_type: GpuType) -> bool:
-        """Once a type is used up nobody else waits for a turn on it but jobs that have nodes held. Is it?"""
+        """Once a type is used up nobody else waits for a turn on it but jobs that have nodes held. Is it? That is asked
+        when a turn gives nothing, and something was given since it was asked before."""
+        if self._asked.get(gpu_type) == self._turns.given:
+            return False
+        self._asked[gpu_type] = self._turns.given
         if self._trial.capacity.most_free(gpu_type) >= self._least[gpu_type]:
             return False
         lines = [head[5] for heads in self._heads.values() for head in heads if head[5].gpu_type == gpu_type]
@@ -126,7 +130,8 @@ class _Walk:
         share = self._planner.fair.share(head[5].team)
         return turn(not head[0], head[1], head[2], share, self._now, self._ease_percent)
 
-    def _serve(self, team: TeamId, heads: list[Head]) -> None:
+    def _serve(self, team: TeamId, heads: list[Head]) -> bool:
+        """The turn of a team's first. False: it came to nothing."""
         _, _, _, job_id, place, line, last = heads[0]
         if self._turns.take(line, job_id):
             after = place if self._turns.elements_left(job_id) else place + 1
@@ -134,7 +139,7 @@ class _Walk:
                 heapreplace(heads, self._head(line, after, last))
             else:
                 heappop(heads)
-            return
+            return True
         self.tries += 1
         self._left[team] -= 1
         holder = self._holder_after(line, place) if self._holders else None
@@ -144,6 +149,7 @@ class _Walk:
             heapreplace(heads, self._head(line, holder, True))
         else:
             heappop(heads)
+        return False
 
     def _holder_after(self, line: Line, place: int) -> int | None:
         """The next job of the line that has nodes held."""
