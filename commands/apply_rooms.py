@@ -4,17 +4,22 @@ Every rule is checked against the newest state: a victim that may not be displac
 else's by now, and nobody is stopped.
 """
 
+from typing import cast
+
 from commands.apply_resizes import shrink, shrink_objection, size_allowed
 from commands.coverage import borrowed_now
 from commands.decide.attempts import Draft, end_attempt
 from commands.displace import may_displace
 from commands.entities import AttemptKey, Job, Node, NodeState
 from commands.plan import Room
+from commands.rows import maker
 from commands.shape import breaks_hint, demanded, takes_whole_nodes
 from commands.state import State
 from events.ids import GpuMask, GpuType, JobId, NodeIndex, TeamId
 from events.job import EndReason
 from events.preemption import PledgeEnd, PreemptionEnded, PreemptionOrdered, PreemptionRule
+
+_ordered = maker(PreemptionOrdered)
 
 
 def end_pledges(draft: Draft, over: tuple[tuple[JobId, PledgeEnd], ...]) -> None:
@@ -43,10 +48,10 @@ def make_rooms(draft: Draft, rooms: tuple[Room, ...], planned_at_n: int) -> list
             stale.append((room.job_id, why))
             continue
         draft.add(
-            PreemptionOrdered(
+            _ordered(
                 job_id=room.job_id,
                 rule=room.rule,
-                ranks=tuple((index, GpuMask(mask)) for index, mask in room.ranks),
+                ranks=cast("tuple[tuple[NodeIndex, GpuMask], ...]", room.ranks),
                 victims=room.victims,
                 awaited=room.awaited,
             )
@@ -144,11 +149,12 @@ def _ranks_objection(state: State, job: Job, room: Room) -> str | None:
         if mask & (node.pledged | node.broken):
             return "gpus_not_free"
         stays = node.used & ~going.get(index, 0)
-        if stays:
+        alone = takes_whole_nodes(job.spec, len(node.gpus), len(room.ranks))
+        if stays and (alone or mask & stays):
             stays &= ~_stopping(state, node)
         if mask & stays:
             return "gpus_not_free"
-        if stays and takes_whole_nodes(job.spec, len(node.gpus), len(room.ranks)):
+        if stays and alone:
             return "node_shared"
     return None
 

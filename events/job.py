@@ -15,6 +15,9 @@ class PriorityClass(StrEnum):
     RESEARCH = "research"
     PREEMPTIBLE = "preemptible"
 
+    __hash__ = str.__hash__
+    """As quick as a string's: every turn of a job asks for the rank of its class."""
+
 
 CLASS_RANK = {name: rank for rank, name in enumerate(PriorityClass)}
 """0 is the highest class."""
@@ -34,6 +37,8 @@ class JobState(StrEnum):
     CANCELLED = "CANCELLED"
     REJECTED = "REJECTED"
     TIMED_OUT = "TIMED_OUT"
+
+    __hash__ = str.__hash__
 
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED, JobState.TIMED_OUT})
@@ -174,6 +179,8 @@ class EndReason(StrEnum):
     """A job that it was to follow did not end as it asked (R-7)."""
     ELEMENT_FAILED = "element_failed"
     """An array of which not every element succeeded."""
+
+    __hash__ = str.__hash__
 
 
 @event("job.submitted")

@@ -1,11 +1,12 @@
 """Which claims follow from facts (I-2). Pure."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from commands.state import State
 from events.envelope import Event
 from events.gang import GangAllocated, GangResized, LeaseReleased
-from events.ids import LeaseId, lease_id
+from events.ids import LeaseId, NodeIndex, lease_id
 from events.task import TaskEnded
 from scheduler.ports import Claim
 
@@ -49,6 +50,12 @@ def all_claims(state: State) -> list[Claim]:
     return claims
 
 
-def _of_mask(state: State, index: int, mask: int, lease: LeaseId) -> list[Claim]:
-    node_id = state.nodes[index].id  # type: ignore[index]
-    return [Claim(node_id=node_id, gpu=gpu, lease_id=lease) for gpu in range(mask.bit_length()) if mask >> gpu & 1]
+def _of_mask(state: State, index: NodeIndex, mask: int, lease: LeaseId) -> list[Claim]:
+    node_id = state.nodes.rows[index].id
+    return [Claim(node_id, gpu, lease) for gpu in _gpus_of(mask)]
+
+
+@lru_cache(maxsize=1 << 12)
+def _gpus_of(mask: int) -> tuple[int, ...]:
+    """Slots of a mask."""
+    return tuple(gpu for gpu in range(mask.bit_length()) if mask >> gpu & 1)

@@ -6,7 +6,7 @@ the leadership (I-5).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from events.chain import Head
 from events.ids import Epoch, Instant, LeaseId, NodeId, Nonce
@@ -75,9 +75,8 @@ class Leadership(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """Exclusive ownership of one GPU."""
+class Claim(NamedTuple):
+    """Exclusive ownership of one GPU. A tuple, as a commit may bring tens of thousands."""
 
     node_id: NodeId
     gpu: int

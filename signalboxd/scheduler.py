@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import gc
 import os
 import secrets
 import socket
@@ -25,6 +24,7 @@ from scheduler.measures import Measures
 from scheduler.ports import Exit
 from scheduler.service import Ports, Service
 from scheduler.tenure import Office, keep
+from signalboxd.collection import collect_rarely
 from signalboxd.site import Site
 from signalboxd.wiring import open_logs
 
@@ -82,7 +82,7 @@ async def run(site: Site, args: argparse.Namespace) -> None:
             measures=measures,
         )
     )
-    gc.freeze()
+    collect_rarely()
     try:
         await service.run()
     except (LogUnusable, ChainBroken) as error:

@@ -6,11 +6,13 @@ again at once, before the rest of the attempt is gone (P-22); all others let it 
 Its leases end one by one, as each is confirmed (P-15).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from commands.entities import Attempt, AttemptKey, Job, NodeState, RankPhase
-from commands.evolve import evolve
+from commands.evolve import evolve, evolve_all
 from commands.policy import Policy
+from commands.rows import maker
 from commands.state import State
 from events.envelope import Event
 from events.gang import GangEnding, GangReleased
@@ -46,6 +48,8 @@ NOT_ITS_END = {EndReason.CANCELLED, EndReason.TIMED_OUT, EndReason.NONZERO_EXIT,
 WELL = {RankPhase.ENDED_OK, RankPhase.GIVEN_BACK}
 """Ranks that are gone without harm."""
 
+_ending = maker(GangEnding)
+
 
 class Draft:
     """The facts of one decision, each folded as it is found, so that the next is decided on what it left."""
@@ -58,6 +62,11 @@ class Draft:
         evolve(self.state, event)
         self.events.append(event)
 
+    def add_all(self, events: Sequence[Event]) -> None:
+        """Facts none of which was decided on what another of them left."""
+        evolve_all(self.state, events)
+        self.events += events
+
 
 def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
     """An attempt is to stop. Nothing if it is stopping already: the first reason stands (C-62)."""
@@ -67,7 +76,7 @@ def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
     job = draft.state.jobs[attempt.job_id]
     policy = draft.state.policy
     grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else stop_grace_s(policy, job)
-    draft.add(GangEnding(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
+    draft.add(_ending(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
     if job.cancel_requested or reason not in FAULTS:
         return
     if (again := waits_again(draft.state, job, attempt, reason)) is not None:

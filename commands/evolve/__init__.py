@@ -4,6 +4,6 @@
 that is being made, so that a trial and a replay cannot differ.
 """
 
-from commands.evolve.fold import begin, evolve, finish, fold_commit, fold_term
+from commands.evolve.fold import begin, evolve, evolve_all, finish, fold_commit, fold_term
 
-__all__ = ["begin", "evolve", "finish", "fold_commit", "fold_term"]
+__all__ = ["begin", "evolve", "evolve_all", "finish", "fold_commit", "fold_term"]

@@ -9,8 +9,9 @@ from functools import cache
 from commands.entities import Attempt, FairUse, Job
 from commands.rows import replace
 from commands.state import State
-from events.ids import Instant
+from events.ids import GpuType, Instant, TeamId
 
+ShareKey = tuple[TeamId, GpuType]
 HOUR_S = 3_600
 ONE = 1 << 32
 
@@ -20,28 +21,33 @@ def advance_s(job: Job, most_s: int) -> int:
     return most_s if job.max_runtime_s is None else min(job.max_runtime_s, most_s)
 
 
-def granted(state: State, attempt: Attempt) -> None:
-    """GPUs of an attempt begin to count."""
-    _count(state, attempt, attempt.charged, attempt.granted_at, settled=0)
+def granted(state: State, key: ShareKey, gpus: int, advance_gpu_s: int) -> None:
+    """GPUs that are granted now begin to count."""
+    _count(state, key, gpus, state.meta.at, settled=0, advance_gpu_s=advance_gpu_s)
 
 
 def returned(state: State, attempt: Attempt, gpus: int) -> None:
     """GPUs of a lost node that is back count again, from now on; as `ended` reckons from the grant, the time between is
     taken off first."""
     away_s = (state.meta.at - attempt.granted_at) // 1000
-    _count(state, attempt, gpus, attempt.granted_at, settled=-gpus * away_s)
+    _recount(state, attempt, gpus, settled=-gpus * away_s)
 
 
 def ended(state: State, attempt: Attempt, gpus: int) -> None:
     """`gpus` of an attempt count no more: what they ran is settled, what was charged in advance is given back."""
     ran_s = (state.meta.at - attempt.granted_at) // 1000
-    _count(state, attempt, -gpus, attempt.granted_at, settled=gpus * ran_s)
+    _recount(state, attempt, -gpus, settled=gpus * ran_s)
 
 
-def _count(state: State, attempt: Attempt, gpus: int, since: Instant, settled: int) -> None:
+def _recount(state: State, attempt: Attempt, gpus: int, settled: int) -> None:
+    """GPUs of an attempt that count again, or no more."""
     key = (attempt.team, attempt.gpu_type)
+    _count(state, key, gpus, attempt.granted_at, settled, gpus * attempt.advance_s)
+
+
+def _count(state: State, key: ShareKey, gpus: int, since: Instant, settled: int, advance_gpu_s: int) -> None:
     hour = state.meta.at // 1000 // HOUR_S
-    now = state.fair_use.get(key) or FairUse(team=attempt.team, gpu_type=attempt.gpu_type, settled_hour=hour)
+    now = state.fair_use.get(key) or FairUse(team=key[0], gpu_type=key[1], settled_hour=hour)
     state.fair_use.put(
         key,
         replace(
@@ -50,7 +56,7 @@ def _count(state: State, attempt: Attempt, gpus: int, since: Instant, settled: i
             settled_hour=max(hour, now.settled_hour),
             running=now.running + gpus,
             since=now.since + gpus * (since // 1000),
-            advance=now.advance + gpus * attempt.advance_s,
+            advance=now.advance + advance_gpu_s,
         ),
     )
 

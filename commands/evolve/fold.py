@@ -1,13 +1,15 @@
 """Fold commits and terms into state: dispatch by event type, and what a commit itself says (its place, its input)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any
 
-from commands.entities import KeyUse
+from commands.entities import KeyUse, Meta
 from commands.evolve import cluster, following, gangs, holdings, jobs, nodes
-from commands.rows import replace
+from commands.rows import replace, replacer
 from commands.state import State, pruned
 from events.envelope import Commit, Event, Input, Term
+from events.gang import GangAllocated
 from events.ids import Epoch, Instant
 
 DAY_MS = 86_400_000
@@ -21,6 +23,10 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     **cluster.RULES,
 }
 """Every event type of the catalogue has exactly one entry (test_evolve shows it)."""
+TOGETHER: dict[type, Callable[[State, Iterable[Any]], None]] = {GangAllocated: gangs.allocated}
+"""Events of which many come in a row, and none looks at the number of its own."""
+
+_numbered = replacer(Meta, "seq")
 
 
 def begin(state: State, epoch: Epoch, n: int, at: Instant) -> None:
@@ -34,8 +40,22 @@ def begin(state: State, epoch: Epoch, n: int, at: Instant) -> None:
 def evolve(state: State, event: Event) -> None:
     """Fold one event. KeyError for a type that is not in RULES: a bug, never passed over."""
     rule = RULES[type(event)]
-    state.meta = replace(state.meta, seq=state.meta.seq + 1)
+    meta = state.meta
+    state.meta = _numbered(meta, seq=meta.seq + 1)
     rule(state, event)
+
+
+def evolve_all(state: State, events: Iterable[Event]) -> None:
+    """Fold events of one commit, in order. What may be folded together, of a type in a row, is: the same, for less."""
+    for event_type, run in groupby(events, type):
+        together = TOGETHER.get(event_type)
+        if together is None:
+            for event in run:
+                evolve(state, event)
+            continue
+        some = tuple(run)
+        state.meta = _numbered(state.meta, seq=state.meta.seq + len(some))
+        together(state, some)
 
 
 def finish(state: State, made_by: Input, events: tuple[Event, ...]) -> None:
@@ -66,8 +86,7 @@ def finish(state: State, made_by: Input, events: tuple[Event, ...]) -> None:
 def fold_commit(state: State, commit: Commit) -> None:
     """Fold an accepted commit; the caller accepts or discards."""
     begin(state, commit.epoch, commit.n, commit.at)
-    for event in commit.events:
-        evolve(state, event)
+    evolve_all(state, commit.events)
     finish(state, commit.input, commit.events)
 
 

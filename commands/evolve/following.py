@@ -1,10 +1,10 @@
 """What the facts about dependencies and arrays mean (R-7). How the end of an element counts is in `jobs.finished`."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from commands.evolve.jobs import put_job
+from commands.rows import replace
 from commands.state import State
 from events.job import JobDependencyEnded, JobElementMade, JobState
 

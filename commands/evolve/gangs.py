@@ -3,17 +3,17 @@
 A lease holds its GPUs from GangAllocated until TaskEnded or LeaseReleased, whatever is said in between (P-15).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from commands.entities import Attempt, AttemptKey, Growth, Node, NodeState, RankPhase, Usage
+from commands.entities import Attempt, AttemptKey, Growth, Job, Node, NodeState, RankPhase, Usage
 from commands.evolve import fair
-from commands.evolve.jobs import checkpoint_recorded, put_job, retire, stop_waiting
-from commands.rows import replace
+from commands.evolve.jobs import checkpoint_recorded, count_queued, put_job, put_uncounted, retire, waited_ms
+from commands.rows import maker, replace, replacer
 from commands.state import State
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
 from events.gang import GangAllocated, GangEnding, GangReleased, GangResized, GangRunning, LeaseReleased
-from events.ids import GpuType, NodeIndex, TeamId
+from events.ids import GpuType, JobId, NodeIndex, TeamId
 from events.job import EndReason, JobState, QueueReason
 from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
 
@@ -29,47 +29,117 @@ def charge(state: State, team: TeamId, gpu_type: GpuType, gpus: int) -> None:
     state.usage.put((team, gpu_type), replace(usage, charged=usage.charged + gpus))
 
 
-def allocated(state: State, event: GangAllocated) -> None:
-    """Every GPU must be free, whole and of one type: anything else is a bug, found before it is in the log (P-7)."""
-    job = state.jobs[event.job_id]
-    gpus = 0
-    for rank, (index, mask) in enumerate(event.ranks):
-        node = state.nodes[index]
-        assert mask, f"{node.id}: a rank without gpus"
-        assert node.free & mask == mask, f"{node.id}: gpus {mask:#x} are not free"
-        assert node.gpu_type == job.spec.gpu_type, f"{node.id} has {node.gpu_type}"
-        gpus += mask.bit_count()
-        lease = (event.job_id, event.attempt, rank)
-        state.nodes.put(index, replace(node, used=node.used | mask, leases=(*node.leases, lease)))
-    attempt = Attempt(
-        job_id=job.id,
-        number=event.attempt,
-        team=job.spec.team,
-        gpu_type=job.spec.gpu_type,
-        ranks=event.ranks,
-        phases=bytes(len(event.ranks)),
-        grant=(state.meta.epoch, state.meta.n),
-        granted_at=state.meta.at,
-        limit_at=event.limit_at,
-        charged=gpus,
-        after_preemption=job.queue_reason is QueueReason.PREEMPTED,
-        advance_s=fair.advance_s(job, state.policy.fair_advance_s),
-        promised_n=event.promised_n,
+def granted(state: State, event: GangAllocated) -> None:
+    allocated(state, (event,))
+
+
+def allocated(state: State, events: Iterable[GangAllocated]) -> None:
+    """Grants of one commit, in order. Every GPU must be free, whole and of one type: anything else is a bug, found
+    before it is in the log (P-7)."""
+    grants = _Grants(state)
+    for event in events:
+        grants.add(event)
+    grants.put()
+
+
+class _Taken:
+    """What grants take of a node."""
+
+    __slots__ = ("free", "leases", "node", "used")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.free = node.free
+        self.used = node.used
+        self.leases: list[tuple[JobId, int, int]] = []
+
+
+class _Grants:
+    """Grants, one by one; what they add up to for a node, a team's use and its queue is put once."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._nodes: dict[NodeIndex, _Taken] = {}
+        self._use: dict[tuple[TeamId, GpuType], tuple[int, int]] = {}
+        """GPUs, and GPU-seconds in advance."""
+        self._queued: dict[TeamId, int] = {}
+
+    def add(self, event: GangAllocated) -> None:
+        """The attempt and its job; the sums are noted."""
+        state = self._state
+        job = state.jobs.rows[event.job_id]
+        team, gpu_type = share = (job.spec.team, job.spec.gpu_type)
+        gpus, advance_s = self._take(event, gpu_type), fair.advance_s(job, state.policy.fair_advance_s)
+        attempt = _made(
+            job_id=job.id,
+            number=event.attempt,
+            team=team,
+            gpu_type=gpu_type,
+            ranks=event.ranks,
+            phases=bytes(len(event.ranks)),
+            grant=(state.meta.epoch, state.meta.n),
+            granted_at=state.meta.at,
+            limit_at=event.limit_at,
+            charged=gpus,
+            after_preemption=job.queue_reason is QueueReason.PREEMPTED,
+            advance_s=advance_s,
+            promised_n=event.promised_n,
+        )
+        state.attempts.put(attempt.key, attempt)
+        use, in_advance = self._use.get(share, (0, 0))
+        self._use[share] = (use + gpus, in_advance + gpus * advance_s)
+        by = put_uncounted(state, _started(job, waited_ms(state, job), event.attempt))
+        self._queued[team] = self._queued.get(team, 0) + by
+
+    def _take(self, event: GangAllocated, gpu_type: GpuType) -> int:
+        """Take the GPUs of all ranks; how many."""
+        nodes, job_id, number, gpus = self._nodes, event.job_id, event.attempt, 0
+        for rank, (index, mask) in enumerate(event.ranks):
+            taken = nodes.get(index)
+            if taken is None:
+                taken = nodes[index] = _Taken(self._state.nodes.rows[index])
+            assert mask, f"{taken.node.id}: a rank without gpus"
+            assert taken.free & mask == mask, f"{taken.node.id}: gpus {mask:#x} are not free"
+            assert taken.node.gpu_type == gpu_type, f"{taken.node.id} has {taken.node.gpu_type}"
+            taken.free ^= mask
+            taken.used |= mask
+            taken.leases.append((job_id, number, rank))
+            gpus += mask.bit_count()
+        return gpus
+
+    def put(self) -> None:
+        """The sums."""
+        state = self._state
+        for index, taken in self._nodes.items():
+            node = taken.node
+            state.nodes.put(index, _in_use(node, used=taken.used, leases=(*node.leases, *taken.leases)))
+        for (team, gpu_type), (gpus, in_advance) in self._use.items():
+            charge(state, team, gpu_type, gpus)
+            fair.granted(state, (team, gpu_type), gpus, in_advance)
+        for team, by in self._queued.items():
+            if by:
+                count_queued(state, team, by)
+
+
+def _started(job: Job, waited: int, attempt: int) -> Job:
+    return _out_of_the_queue(
+        job,
+        state=JobState.STARTING,
+        attempt=attempt,
+        front=False,
+        not_before_at=None,
+        open_attempts=(*job.open_attempts, attempt),
+        waited_ms=waited,
+        waits_since=None,
     )
-    state.attempts.put(attempt.key, attempt)
-    charge(state, attempt.team, attempt.gpu_type, gpus)
-    fair.granted(state, attempt)
-    put_job(
-        state,
-        replace(
-            stop_waiting(state, job),
-            state=JobState.STARTING,
-            attempt=event.attempt,
-            front=False,
-            not_before_at=None,
-            open_attempts=(*job.open_attempts, event.attempt),
-        ),
-    )
+
+
+_made = maker(Attempt)
+_ending = replacer(Attempt, "ending", "ending_at", "grace_s")
+_in_use = replacer(Node, "used", "leases")
+_out_of_the_queue = replacer(
+    Job, "state", "attempt", "front", "not_before_at", "open_attempts", "waited_ms", "waits_since"
+)
 
 
 def running(state: State, event: GangRunning) -> None:
@@ -84,7 +154,7 @@ def ending(state: State, event: GangEnding) -> None:
     attempt = state.attempts[event.job_id, event.attempt]
     state.attempts.put(
         attempt.key,
-        replace(attempt, ending=event.reason, ending_at=state.meta.at, grace_s=event.grace_s),
+        _ending(attempt, ending=event.reason, ending_at=state.meta.at, grace_s=event.grace_s),
     )
     job = state.jobs[event.job_id]
     shown = ENDING_STATES.get(event.reason)
@@ -217,7 +287,7 @@ def _phase_set(phases: bytes, rank: int, phase: int) -> bytes:
 
 
 RULES: dict[type, Callable[[State, Any], None]] = {
-    GangAllocated: allocated,
+    GangAllocated: granted,
     GangResized: resized,
     GangRunning: running,
     GangEnding: ending,

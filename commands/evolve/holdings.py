@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from commands.entities import Pledge, Reservation
-from commands.rows import replace
+from commands.entities import Node, Pledge, Reservation
+from commands.rows import maker, replace, replacer
 from commands.state import State
 from events.ids import GpuMask, JobId, NodeIndex
 from events.preemption import PreemptionEnded, PreemptionOrdered
@@ -45,7 +45,7 @@ def ordered(state: State, event: PreemptionOrdered) -> None:
     job = state.jobs[event.job_id]
     assert job.id not in state.pledges, f"{job.id} has a pledge already"
     _mark(state, event.ranks, 1)
-    pledge = Pledge(
+    pledge = _made(
         job_id=job.id,
         team=job.spec.team,
         gpu_type=job.spec.gpu_type,
@@ -71,7 +71,11 @@ def _mark(state: State, ranks: tuple[tuple[NodeIndex, int | GpuMask], ...], sign
         if sign > 0:
             assert not node.pledged & mask, f"{node.id}: gpus {node.pledged & mask:#x} are pledged already"
         pledged = node.pledged | mask if sign > 0 else node.pledged & ~mask
-        state.nodes.put(index, replace(node, pledged=pledged))
+        state.nodes.put(index, _pledged(node, pledged=pledged))
+
+
+_made = maker(Pledge)
+_pledged = replacer(Node, "pledged")
 
 
 RULES: dict[type, Callable[[State, Any], None]] = {

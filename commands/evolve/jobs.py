@@ -1,11 +1,11 @@
 """What the facts about jobs mean."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from commands.entities import Checkpoint, Elements, Ended, Job, Team
 from commands.following import reindex
+from commands.rows import replace
 from commands.state import State
 from events.checkpoint import CheckpointRecorded
 from events.ids import Instant, JobId, TeamId
@@ -30,13 +30,18 @@ DAY_MS = 86_400_000
 
 def put_job(state: State, job: Job) -> None:
     """Put a job in its place, and count its team's queue."""
+    by = put_uncounted(state, job)
+    if by:
+        count_queued(state, job.spec.team, by)
+
+
+def put_uncounted(state: State, job: Job) -> int:
+    """Put a job in its place. Returns by how much its team's queue is longer, for the caller to count."""
     old = state.jobs.get(job.id)
     was = old is not None and old.state is JobState.QUEUED
-    now = job.state is JobState.QUEUED
-    if was != now:
-        count_queued(state, job.spec.team, 1 if now else -1)
     state.jobs.put(job.id, job)
     reindex(state, old, job)
+    return (job.state is JobState.QUEUED) - was
 
 
 def count_queued(state: State, team_id: TeamId, by: int) -> None:
@@ -105,9 +110,12 @@ def _preempted_at(state: State, job: Job, reason: QueueReason) -> tuple[Instant,
 
 def stop_waiting(state: State, job: Job) -> Job:
     """The present wait ends, and is added up."""
-    if job.waits_since is None:
-        return job
-    return replace(job, waited_ms=job.waited_ms + max(0, state.meta.at - job.waits_since), waits_since=None)
+    return replace(job, waited_ms=waited_ms(state, job), waits_since=None)
+
+
+def waited_ms(state: State, job: Job) -> int:
+    """How long it has waited in all, were the present wait to end now."""
+    return job.waited_ms + (0 if job.waits_since is None else max(0, state.meta.at - job.waits_since))
 
 
 def held(state: State, event: JobHeld) -> None:

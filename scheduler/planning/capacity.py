@@ -8,8 +8,10 @@ suspect, lost or not yet confirmed is not in it.
 from collections.abc import Iterable, Iterator
 
 from commands.entities import Node, NodeState
+from commands.shape import replicas_min
 from commands.state import Change, State
 from events.ids import GpuType, NodeIndex
+from events.job import JobSpec
 from events.node import GpuSlot
 from scheduler.planning.islands import Islands
 from scheduler.planning.pool import Block, Pool, PoolKey
@@ -102,6 +104,17 @@ class Capacity:
                 self.free.update(dict.fromkeys(indexes, (1 << block.pool.node_gpus) - 1))
 
     # Questions
+
+    def most_free(self, gpu_type: GpuType) -> int:
+        """GPUs free on the node of a type with the most of them."""
+        return max((pool.most_free() for pool in self.by_type.get(gpu_type, ()) if pool.free_gpus), default=0)
+
+    def could_hold(self, spec: JobSpec) -> bool:
+        """Might the smallest gang that will do fit somewhere? Costs next to nothing; False is certain."""
+        for pool in self.by_type.get(spec.gpu_type, ()):
+            if pool.could_hold(spec.gpus_per_replica, replicas_min(spec)):
+                return True
+        return False
 
     def picture(self) -> dict[PoolKey, tuple[object, ...]]:
         """All that decisions rest on, to compare with another: equal states have equal pictures."""

@@ -43,6 +43,10 @@ class Forecast:
         """Kinds of nodes that a job may use, small ones first."""
         return [key for key in sorted(self._members) if key[0] == gpu_type and key[2] >= memory_gb_min]
 
+    def node_gpus(self, gpu_type: GpuType) -> list[int]:
+        """Numbers of GPUs that nodes of the type have, in service or not."""
+        return sorted({key[1] for key, blocks in self._members.items() if key[0] == gpu_type and any(blocks.values())})
+
     def blocks(self, size: SizeKey) -> dict[BlockId, list[tuple[int, NodeIndex]]]:
         """Per block its nodes with the time from which each is wholly free, earliest first. Nodes that take no work
         are left out."""

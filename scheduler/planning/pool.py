@@ -178,6 +178,23 @@ class Pool:
         self._stale.clear()
         return order
 
+    def most_free(self) -> int:
+        """GPUs free on the node with the most of them."""
+        nodes = self.nodes
+        for count in range(self.node_gpus, 0, -1):
+            if nodes[count]:
+                return count
+        return 0
+
+    def could_hold(self, each: int, replicas: int) -> bool:
+        """Might a gang fit, were it not for its hint, memory, and who may use what? False is certain."""
+        size = self.node_gpus
+        if each > size or self.free_gpus < each * replicas:
+            return False
+        if each * replicas >= size:
+            return self.nodes[size].bit_count() * (size // each) >= replicas
+        return any(self.nodes[each:])
+
     def best_node(self, gpus: int, usable: int | None, prefer: int) -> int:
         """Bit of the node on which `gpus` GPUs fit best, 0 where there is none: the fewest free GPUs that hold them,
         in the block with the fewest free ones; then one of `prefer`, then the lowest."""

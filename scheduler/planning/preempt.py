@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from commands.entities import AttemptKey, Job
 from commands.plan import Ranks, Room
+from commands.rows import maker
 from commands.shape import charged_gpus
 from events.ids import NodeIndex
 from events.job import Span
@@ -17,7 +18,7 @@ from events.preemption import PreemptionRule
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.preempt_ask import Ask, Found, Step, least
-from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Entry, levels_of
+from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Entry, could_give, levels_of
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
 from scheduler.planning.preempt_own import Own, give_way, standing_of, with_stopped
@@ -42,8 +43,7 @@ def make_room(
             return None
         victims = VictimIndex(trial.state, trial.shares)
     victims.refresh(trial.now)
-    levels = levels_of(job.priority_class, covered)
-    if not any(key[0] == job.spec.gpu_type and ground.gives(levels) for key, ground in victims.grounds.items()):
+    if not could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered)):
         return None
     own = give_way(trial, victims, job, trial.charge(job))
     if own is None:
@@ -52,7 +52,7 @@ def make_room(
         return _room_within(trial, victims, job, covered, own)
     among = reserve.usable(trial, job)
     shape = (_shape(job), covered, among)
-    if victims.failed.get(shape, trial.now) > trial.now:
+    if not victims.mark() and victims.failed.get(shape, trial.now) > trial.now:
         return None
     asks = _asks(trial, victims, job, covered, among, shape)
     best = _search(trial, victims, asks, own)
@@ -190,7 +190,7 @@ def _less_than_a_node(ask: Ask, number: int, step: Step) -> Found | None:
 def _within_quota(victims: VictimIndex, ask: Ask, found: Found, own: Own) -> bool:
     """Once the victims of its own team are gone; covered, where the job starts only so (R-12, R-40)."""
     theirs = [victims.entries[rank.key] for rank in found.victims if rank.team == ask.spec.team]
-    return with_stopped(own, theirs).suffices(ask.job, ask.gpus)
+    return (with_stopped(own, theirs) if theirs else own).suffices(ask.job, ask.gpus)
 
 
 # A solution becomes a Room
@@ -200,8 +200,8 @@ def _take(
     trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, own: tuple[AttemptKey, ...] = ()
 ) -> Room:
     """`own`: those of its team that are stopped for its quota's sake, already."""
-    borrowed = any(_is_borrowed(victims.entries[rank.key].level) for rank in found.victims)
-    there = tuple(rank.key for rank in found.victims)
+    there = [rank.key for rank in found.victims]
+    borrowed = any([_is_borrowed(victims.entries[key].level) for key in there])
     stopped = tuple(sorted((*own, *there)))
     theirs = _held_on(victims, found)
     victims.stop(there)
@@ -222,14 +222,17 @@ def _take(
         victims.pledge(index, mask)
     victims.settle()
     trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
-    return Room(
+    return _room(
         job_id=job.id,
         ranks=ranks,
         victims=stopped,
-        awaited=tuple(sorted(awaited.difference(stopped))),
+        awaited=tuple(sorted(awaited.difference(stopped))) if awaited else (),
         rule=PreemptionRule.RECLAIM if ask.covered and borrowed else PreemptionRule.PRIORITY,
-        shrinks=tuple((key, tuple(sorted(shrinks[key]))) for key in sorted(shrinks)),
+        shrinks=tuple([(key, tuple(sorted(shrinks[key]))) for key in sorted(shrinks)]),
     )
+
+
+_room = maker(Room)
 
 
 def _is_borrowed(level: int) -> bool:

@@ -6,6 +6,8 @@ agrees with commands.displace.may_displace is shown by test.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 from commands.entities import AttemptKey, Node
@@ -43,6 +45,7 @@ _BORROWING_CHAINS = {
 }
 
 
+@cache
 def levels_of(priority_class: PriorityClass, covered: bool) -> frozenset[int]:
     """Every level of which a job may displace some, of other teams or of its own."""
     lower = range(CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[priority_class])
@@ -157,6 +160,8 @@ class Ground:
         self.racks: dict[tuple[BlockId, str], int] = {}
         self.memory: dict[int, int] = {}
         self.ranked: dict[tuple[int, int], dict[TeamId, list[tuple[Rank, NodeIndex]]]] = {}
+        self._present = [0] * LEVELS
+        """How many there are of each level."""
 
     def enter(self, place: Place) -> None:
         """A node came in."""
@@ -189,7 +194,8 @@ class Ground:
 
     def gives(self, levels: frozenset[int]) -> bool:
         """Is there anything beside what is free: something loose, or leases of these levels?"""
-        return bool(self.loose) or any(by_team and key[0] in levels for key, by_team in self.ranked.items())
+        present = self._present
+        return bool(self.loose) or any(present[level] for level in levels)
 
     def move(self, bit: int, old: tuple[int, ...], new: tuple[int, ...]) -> None:
         """A node could give other numbers of GPUs now."""
@@ -201,11 +207,13 @@ class Ground:
 
     def rank_in(self, item: Item, index: NodeIndex) -> None:
         """An attempt holds GPUs of the node."""
+        self._present[item.level] += 1
         by_team = self.ranked.setdefault((item.level, item.mask.bit_count()), {})
         insort(by_team.setdefault(item.rank.team, []), (item.rank, index))
 
     def rank_out(self, item: Item, index: NodeIndex) -> None:
         """It does so no more, or otherwise."""
+        self._present[item.level] -= 1
         by_team = self.ranked[item.level, item.mask.bit_count()]
         ranked = by_team[item.rank.team]
         del ranked[bisect_left(ranked, (item.rank, index))]
@@ -226,6 +234,12 @@ class Ground:
         for nodes in self.views[view][max(0, count) :]:
             bits |= nodes
         return bits
+
+
+def could_give(grounds: Mapping[GroundKey, Ground], gpu_type: GpuType, levels: frozenset[int]) -> bool:
+    """Is there anything on a type beside what is free: something loose, or leases of these levels? Costs next to
+    nothing."""
+    return any(key[0] == gpu_type and ground.gives(levels) for key, ground in grounds.items())
 
 
 def room_of(node: Node) -> tuple[object, ...]:

@@ -38,7 +38,9 @@ def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
     """The best single victim: few GPUs, little work lost, of the team that is furthest over its share, begun late, by
     job id (R-40)."""
     need, ground, own_team, others = ask.spec.gpus, ask.ground, ask.spec.team, VIEWS[step.view]
+    share, gpu_type = ask.index.over_share, ask.spec.gpu_type
     best: tuple[Rank, NodeIndex] | None = None
+    place: tuple[object, ...] = ()
     for (level, size), by_team in ground.ranked.items():
         if not by_team or not (level in others or level in step.own):
             continue
@@ -49,11 +51,12 @@ def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
             if level not in (step.own if team == own_team else others):
                 continue
             found = _first(ranked, there)
-            if found is None:
+            if found is None or (best is not None and found[0][:2] > best[0][:2]):
                 continue
-            cost = found[0][:2]
-            if best is None or cost < best[0][:2] or (cost == best[0][:2] and _sooner(ask, found, best)):
-                best = found
+            rank = found[0]
+            its_place = (rank[0], rank[1], -share(rank.team, gpu_type), rank[3:], found[1])
+            if best is None or its_place < place:
+                best, place = found, its_place
     return None if best is None else Found(number, ask.cost((best[0],)), [best[1]], [best[0]])
 
 
@@ -63,17 +66,6 @@ def _first(ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, Node
         if there >> found[1] & 1:
             return found
     return None
-
-
-def _sooner(ask: Ask, one: tuple[Rank, NodeIndex], other: tuple[Rank, NodeIndex]) -> bool:
-    """Of two that cost the same."""
-    first, second = one[0], other[0]
-    if first.team != second.team:
-        share = ask.index.over_share
-        first_over, second_over = share(first.team, ask.spec.gpu_type), share(second.team, ask.spec.gpu_type)
-        if first_over != second_over:
-            return first_over > second_over
-    return (first[3:], one[1]) < (second[3:], other[1])
 
 
 # Several victims

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 
 from commands.entities import Job
 from commands.pools import PoolRule
+from commands.shape import replicas_min
 from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, TeamId
 from events.job import CLASS_RANK, JobSpec, QueueReason, Topology
@@ -68,11 +69,14 @@ def hint_key(hint: Topology) -> tuple[object, ...]:
 class Line:
     """The queued jobs of one shape, in order.
 
-    `charge`: GPUs that each is charged for at least, 0: to be reckoned. `failed`: what the planner remembers of the
-    last try (scheduler.planning.turns).
+    `each`: GPUs of a rank; `gpus`: of the smallest gang that will do. `charge`: GPUs that each is charged for at least,
+    0: to be reckoned. `failed`: what the planner remembers of the last try (scheduler.planning.turns).
     """
 
-    __slots__ = ("charge", "class_rank", "deadlines", "entries", "failed", "gpu_type", "share", "spec", "team")
+    __slots__ = (
+        *("charge", "class_rank", "deadlines", "each", "entries", "failed", "gpu_type", "gpus"),
+        *("share", "spec", "team"),
+    )
 
     def __init__(self, job: Job) -> None:
         self.team: TeamId = job.spec.team
@@ -81,6 +85,8 @@ class Line:
         self.spec: JobSpec = job.spec
         """Of one of its jobs: what all of them ask for."""
         self.share = (self.team, self.gpu_type)
+        self.each = job.spec.gpus_per_replica
+        self.gpus = replicas_min(job.spec) * self.each
         self.charge = 0
         self.failed: object = None
         self.entries: list[Entry] = []

@@ -26,19 +26,17 @@ class Standing(NamedTuple):
     limit: int
     use: int
     covered: int
+    room: int
+    """GPUs it may still start, borrowed ones included."""
+    covered_room: int
+    """GPUs it may still start inside its guarantee."""
 
-    @property
-    def room(self) -> int:
-        """GPUs it may still start, borrowed ones included."""
-        return self.limit - self.use
-
-    @property
-    def covered_room(self) -> int:
-        """GPUs it may still start inside its guarantee."""
-        return self.guaranteed - self.covered
+    @classmethod
+    def of(cls, guaranteed: int, limit: int, use: int, covered: int) -> "Standing":
+        return cls(guaranteed, limit, use, covered, limit - use, guaranteed - covered)
 
 
-NOTHING = Standing(guaranteed=0, limit=0, use=0, covered=0)
+NOTHING = Standing.of(guaranteed=0, limit=0, use=0, covered=0)
 
 
 class Shares:
@@ -53,8 +51,13 @@ class Shares:
         self._granted: list[tuple[ShareKey, int, bool]] = []
         self._extra: dict[ShareKey, tuple[int, int]] = {}
         self._known: dict[ShareKey, Standing] = {}
+        self.version = 0
+        """Rises with each grant for trial, and when one is taken off."""
+        self._on: dict[GpuType, int] = {}
+        """How many attempts there are on each type."""
         for attempt in state.attempts.rows.values():
             self._attempts.setdefault((attempt.team, attempt.gpu_type), set()).add(attempt.key)
+            self._on[attempt.gpu_type] = self._on.get(attempt.gpu_type, 0) + 1
         for pledge in state.pledges.rows.values():
             key = (pledge.team, pledge.gpu_type)
             self._pledges.setdefault(key, set()).add(pledge.job_id)
@@ -89,6 +92,9 @@ class Shares:
     def _feed_attempt(self, change: Change) -> None:
         row: Attempt = change.new if change.new is not None else change.old
         key = (row.team, row.gpu_type)
+        by = (change.new is not None) - (change.old is not None)
+        if by:
+            self._on[row.gpu_type] = self._on.get(row.gpu_type, 0) + by
         if change.old is None:
             self._attempts.setdefault(key, set()).add(row.key)
         elif change.new is None:
@@ -111,7 +117,7 @@ class Shares:
         use = (usage.charged if usage is not None else 0) + pledged
         covered = use if use <= quota.guaranteed else self._walk(key)[0]
         extra_use, extra_covered = self._extra.get(key, (0, 0))
-        return Standing(
+        return Standing.of(
             guaranteed=quota.guaranteed,
             limit=quota.guaranteed + quota.borrow_limit,
             use=use + extra_use,
@@ -136,7 +142,7 @@ class Shares:
 
     def anybody_on(self, gpu_type: GpuType) -> bool:
         """Does any attempt hold GPUs of the type?"""
-        return any(key[1] == gpu_type and attempts for key, attempts in self._attempts.items())
+        return self._on.get(gpu_type, 0) > 0
 
     def attempts_of(self, key: ShareKey) -> list[AttemptKey]:
         """A team's attempts on a type, in order."""
@@ -150,11 +156,12 @@ class Shares:
 
     def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
         """Count GPUs for trial; `undo` takes them off."""
+        self.version += 1
         self._granted.append((key, gpus, covered))
         within_gpus = gpus if covered else 0
         known = self._known.get(key)
         if known is not None:
-            self._known[key] = Standing(known[0], known[1], known[2] + gpus, known[3] + within_gpus)
+            self._known[key] = Standing.of(known[0], known[1], known[2] + gpus, known[3] + within_gpus)
         use, within = self._extra.get(key, (0, 0))
         self._extra[key] = (use + gpus, within + within_gpus)
 
@@ -165,6 +172,7 @@ class Shares:
     def undo(self, mark: int = 0) -> None:
         """Take off what was granted since `mark`."""
         while len(self._granted) > mark:
+            self.version += 1
             key, gpus, covered = self._granted.pop()
             self._known.pop(key, None)
             use, within = self._extra[key]

@@ -9,8 +9,9 @@ teams that take turns would otherwise push each other's start away for ever.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from commands.entities import Job, Reservation
+from commands.entities import Job, Reservation, ReservationKey
 from commands.plan import Hold
 from commands.shape import block_limit, demanded, ranks_per_node, replicas_min, takes_whole_nodes
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
@@ -66,13 +67,31 @@ def shut(trial: Trial, job: Job) -> list[Reservation]:
     ]
 
 
-def standing_on(trial: Trial, gpu_type: GpuType) -> tuple[object, ...]:
-    """The reservations of a type, with all that others' chances on their nodes depend on."""
-    return tuple(
-        (key, held.job_id, held.start_at, _tier(trial, held))
+class Held(NamedTuple):
+    """A reservation, by what others' chances on its nodes depend on."""
+
+    key: ReservationKey
+    job_id: JobId
+    start_at: Instant
+    tier: Tier
+
+
+def held_on(trial: Trial, gpu_type: GpuType) -> tuple[Held, ...]:
+    """The reservations of a type. Reckoned anew when one of them, or somebody's standing, has changed."""
+    if not trial.reservations:
+        return ()
+    rests_on = (trial.shares.version, *trial.reservations.values())
+    known = trial.held_on.get(gpu_type)
+    if known is not None and known[0] == rests_on:
+        found: tuple[Held, ...] = known[1]
+        return found
+    found = tuple(
+        Held(key, held.job_id, held.start_at, _tier(trial, held))
         for key, held in sorted(trial.reservations.items())
         if key[0] == gpu_type
     )
+    trial.held_on[gpu_type] = (rests_on, found)
+    return found
 
 
 def _ends_before(trial: Trial, job: Job, start_at: Instant) -> bool:
@@ -85,13 +104,16 @@ def _ends_before(trial: Trial, job: Job, start_at: Instant) -> bool:
 def overtaken(trial: Trial, job: Job, covered: bool) -> list[JobId]:
     """Holders of a lower tier whose held nodes this job, which is blocked, may take: they lose their reservation."""
     tier = (not covered, CLASS_RANK[job.priority_class])
-    return [
-        reservation.job_id
-        for key, reservation in sorted(trial.reservations.items())
-        if reservation.gpu_type == job.spec.gpu_type
-        and reservation.job_id != job.id
-        and tier < _tier(trial, reservation)
-    ]
+    return [held.job_id for held in held_on(trial, job.spec.gpu_type) if held.job_id != job.id and tier < held.tier]
+
+
+def might(trial: Trial, job: Job, covered: bool) -> bool:
+    """Might nodes be held for the job, or others than are? Where they are held for another, only if it overtakes."""
+    key, tier = (job.spec.gpu_type, trial.pool_of(job)), (not covered, CLASS_RANK[job.priority_class])
+    for held in held_on(trial, job.spec.gpu_type):
+        if held.key == key:
+            return held.job_id == job.id or tier < held.tier
+    return True
 
 
 def drop(trial: Trial, job_id: JobId) -> None:

@@ -5,6 +5,7 @@ back at the end of the cycle: a plan that is not applied leaves no trace (C-70).
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from commands.entities import AttemptKey, Job, NodeState, Reservation, ReservationKey
 from commands.policy import Policy
@@ -39,6 +40,8 @@ class Trial:
     unpledged: set[GpuType] = field(default_factory=set)
     """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""
     held: HeldBits = field(default_factory=dict)
+    held_on: dict[GpuType, Any] = field(default_factory=dict)
+    """What is known of the reservations of each type (scheduler.planning.reserve)."""
     _charges: dict[JobId, int] = field(default_factory=dict)
 
     @property
@@ -66,7 +69,7 @@ class Trial:
 
     def holds(self, job_id: JobId) -> bool:
         """Are nodes held for the job?"""
-        return any(held.job_id == job_id for held in self.reservations.values())
+        return bool(self.reservations) and any(held.job_id == job_id for held in self.reservations.values())
 
     def bits_of(self, reservation: Reservation) -> int:
         """Bitset of the held nodes."""

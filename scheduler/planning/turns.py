@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commands.entities import Attempt, Job, Node
 from commands.evolve.fair import advance_s
 from commands.plan import Hold, Placement, Ranks, Room
+from commands.rows import maker
 from commands.state import Change
 from events.ids import GpuType, Instant, JobId, NodeIndex
 from events.job import PriorityClass
@@ -17,6 +18,7 @@ from events.reservation import FreedBecause
 from scheduler.planning import elastic, preempt, reserve
 from scheduler.planning.fit import find_with_fallback
 from scheduler.planning.forecast import UNLIMITED
+from scheduler.planning.preempt_ground import could_give, levels_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
 from scheduler.planning.quota import untouchable
 from scheduler.planning.trial import Trial
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 Stamp = tuple[object, ...]
 ALWAYS = Instant(1 << 62)
+NO_MATTER = -1
+_placement = maker(Placement)
+_HOPELESS = (NO_MATTER,) * 3
+"""Nothing that came free, moved or ends could help."""
 
 
 class Memory:
@@ -113,6 +119,8 @@ class Turns:
         self._planner = planner
         self._trial = trial
         self.ranks_left = ranks_max
+        self.given = 0
+        """Rises with whatever is given: a start, room that is made, nodes that are held."""
         self.poisoned: list[tuple[JobId, str]] = []
         self.placements: list[Placement] = []
         self.rooms: list[Room] = []
@@ -142,6 +150,7 @@ class Turns:
         held, before = self._holds_made, (trial.reservations.copy(), self.holds.copy(), self.holds_over.copy())
         try:
             if self._decide(line, job):
+                self.given += 1
                 return True
         except Exception as error:  # our bug in one job must not stop the others (C-46)
             trial.capacity.undo(marks[0])
@@ -151,8 +160,8 @@ class Turns:
             self._elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
-        if line.gpu_type not in self._touched and line.gpu_type not in trial.unpledged and held == self._holds_made:
-            planner.memory.note(line, holder, self._stamp(line, job), self._until(job))
+        if held == self._holds_made:
+            self._remember(line, job, holder)
         return False
 
     def elements_left(self, job_id: JobId) -> bool:
@@ -163,22 +172,44 @@ class Turns:
 
     # What is remembered
 
+    def _remember(self, line: Line, job: Job, holder: JobId | None) -> None:
+        """It failed, and why that holds. What only the counts of the present trial say is looked up again each time;
+        what was searched for in vain holds of the state, and only while nothing was taken for trial."""
+        stamp = self._stamp(line, job)
+        if stamp[:3] == _HOPELESS:
+            self._planner.memory.note(line, holder, stamp, ALWAYS)
+        elif line.gpu_type not in self._touched and line.gpu_type not in self._trial.unpledged:
+            self._planner.memory.note(line, holder, stamp, self._until(job))
+
     def _stamp(self, line: Line, job: Job) -> Stamp:
-        """Whatever could let a shape fit that did not: GPUs that came free, its team's standing, reservations, who is
-        to be displaced, and for one that has nodes held, or might, when others end."""
+        """Whatever could let a shape fit that did not: GPUs that came free; who is to be displaced, with those that
+        this cycle stops; for one that has nodes held, or might, when others end; its team's standing; reservations.
+        What cannot help, whatever became of it, is left out: where too few GPUs are free it does not matter which."""
         trial, planner, gpu_type = self._trial, self._planner, line.gpu_type
         standing = trial.shares.standing(line.share)
-        own = trial.reservations.get((gpu_type, trial.pool_of(job)))
-        ends = planner.forecast.version if own is None or own.job_id == job.id else 0
+        room, covered_room = standing.room, standing.covered_room
+        covered = line.charge <= covered_room
+        fits = trial.capacity.could_hold(line.spec)
+        gives = self._could_give(job, covered)
+        if not (fits or gives):
+            room, covered_room = line.charge <= room, covered
         return (
-            trial.capacity.freed.get(gpu_type, 0),
-            planner.memory.moves.get(gpu_type, 0),
+            trial.capacity.freed.get(gpu_type, 0) if fits else NO_MATTER,
+            (planner.memory.moves.get(gpu_type, 0), planner.victims.mark()) if gives else NO_MATTER,
+            planner.forecast.version if reserve.might(trial, job, covered) else NO_MATTER,
+            room,
+            covered_room,
             planner.pools.version,
-            standing.room,
-            standing.covered_room,
-            ends,
-            reserve.standing_on(trial, gpu_type),
+            reserve.held_on(trial, gpu_type),
         )
+
+    def _could_give(self, job: Job, covered: bool) -> bool:
+        """Is anybody there that might make room for it?"""
+        trial, victims = self._trial, self._planner.victims
+        if not trial.shares.anybody_on(job.spec.gpu_type):
+            return False
+        victims.refresh(trial.now)
+        return could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered))
 
     def _until(self, job: Job) -> Instant:
         """Up to when time alone changes nothing: protections end, new victims may be taken, a start is overdue."""
@@ -212,7 +243,7 @@ class Turns:
             return True
         if lower and self._overtakes(lower, lambda: self._make_room(job, covered)):
             return True
-        self._hold(job, covered)
+        self._hold(job, lower)
         return False
 
     def _in_pool(self, job: Job) -> bool:
@@ -225,6 +256,8 @@ class Turns:
 
     def _start_on_free(self, job: Job, gpus_max: int) -> bool:
         """In its own pool first, then wherever it may (R-37)."""
+        if not self._trial.capacity.could_hold(job.spec):
+            return False
         if self._all_alike and not self._trial.reservations:
             return self._place(job, None, gpus_max)
         usable = reserve.usable(self._trial, job)
@@ -266,7 +299,7 @@ class Turns:
             self._unreckoned[index] = None
             if until > busy.get(index, 0):
                 busy[index] = until
-        self.placements.append(Placement(job_id=job.id, ranks=ranks, fallback=fallback))
+        self.placements.append(_placement(job_id=job.id, ranks=ranks, fallback=fallback))
         self.ranks_left -= len(ranks)
         if trial.reservations:
             self._over(job.id, FreedBecause.STARTED)
@@ -286,9 +319,8 @@ class Turns:
     def _make_room(self, job: Job, covered: bool) -> bool:
         """By others' end, where somebody runs at all."""
         trial, planner = self._trial, self._planner
-        if not trial.shares.anybody_on(job.spec.gpu_type):
+        if not self._could_give(job, covered):
             return False
-        planner.victims.refresh(trial.now)
         for index in self._unreckoned:
             planner.victims.taken(index, trial.capacity.free[index])
         self._unreckoned.clear()
@@ -313,10 +345,11 @@ class Turns:
         if any(held.job_id == job_id for held in self._trial.state.reservations.rows.values()):
             self.holds_over.append((job_id, because))
 
-    def _hold(self, job: Job, covered: bool) -> None:
-        """The first blocked job of a node or more, of each type and pool, has its nodes held (R-23)."""
+    def _hold(self, job: Job, lower: list[JobId]) -> None:
+        """The first blocked job of a node or more, of each type and pool, has its nodes held (R-23). `lower`: holders
+        that it overtakes."""
         before = self._trial.reservations.get((job.spec.gpu_type, self._trial.pool_of(job)))
-        if before is not None and before.job_id in reserve.overtaken(self._trial, job, covered):
+        if before is not None and before.job_id in lower:
             reserve.drop(self._trial, before.job_id)
         else:
             before = None
@@ -325,6 +358,7 @@ class Turns:
             if before is not None:
                 self._hold_over(before.job_id, FreedBecause.OVERTAKEN)
             self._holds_made += 1
+            self.given += 1
             self.holds.append(hold)
         elif before is not None:
             self._trial.reservations[before.key] = before

@@ -9,18 +9,21 @@ others do not.
 from bisect import bisect_left
 from collections.abc import Iterable
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from commands.shape import least_charge
-from events.ids import JobId, TeamId
+from events.ids import GpuType, JobId, TeamId
 from scheduler.planning.order import EntryKey, Turn, turn
 from scheduler.planning.queue import Line
 from scheduler.planning.trial import Trial
+from scheduler.planning.used_up import borrows, used_up
 
 if TYPE_CHECKING:
     from scheduler.planning.plan import Planner
     from scheduler.planning.turns import Turns
 
+WITHOUT_LIMIT = 1 << 60
 Head = tuple[bool, int, EntryKey, JobId, int, Line, bool]
 """(borrowing, class rank, the entry, its job, its place in the line, that line, it is the last to be tried of it)."""
 
@@ -40,10 +43,15 @@ class _Walk:
         self._now = trial.now
         self._ease_percent = trial.policy.ease_per_hour_percent
         self._heads: dict[TeamId, list[Head]] = {}
+        self._least: dict[GpuType, int] = {}
+        """GPUs of a rank that asks for the fewest, of each type that something waits for."""
+        self._asked: dict[GpuType, int] = {}
         self.tries = 0
         for line in planner.queue.lines.values():
             if not line.charge:
                 line.charge = least_charge(trial.state, line.spec)
+            if line.each < self._least.get(line.gpu_type, WITHOUT_LIMIT):
+                self._least[line.gpu_type] = line.each
             self._heads.setdefault(line.team, []).append(self._head(line, 0))
         self._left = allowances(
             trial.policy.failed_tries_max, {team: len(heads) for team, heads in self._heads.items()}
@@ -52,33 +60,67 @@ class _Walk:
 
     def run(self) -> None:
         """Best turn first."""
-        for heads in self._heads.values():
-            heapify(heads)
-        teams = [(self._turn(heads[0]), team) for team, heads in self._heads.items()]
-        heapify(teams)
         turns = self._turns
+        for gpu_type in self._least:
+            self._leave_out(gpu_type)
+        teams = self._in_order()
         while teams and turns.ranks_left > 0:
             team = teams[0][1]
             heads = self._heads[team]
-            self._serve(team, heads)
+            gpu_type = heads[0][5].gpu_type
+            if not self._serve(team, heads) and self._leave_out(gpu_type):
+                teams = self._in_order()
+                continue
             self._refresh(heads)
             if heads:
                 heapreplace(teams, (self._turn(heads[0]), team))
             else:
                 heappop(teams)
 
+    def _in_order(self) -> list[tuple[Turn, TeamId]]:
+        """The teams that have somebody left, as a heap of heaps."""
+        teams: list[tuple[Turn, TeamId]] = []
+        for team, heads in self._heads.items():
+            heapify(heads)
+            self._refresh(heads)
+            if heads:
+                teams.append((self._turn(heads[0]), team))
+        heapify(teams)
+        return teams
+
+    def _leave_out(self, gpu_type: GpuType) -> bool:
+        """Once a type is used up nobody else waits for a turn on it but jobs that have nodes held. Is it? That is asked
+        when a turn gives nothing, and something was given since it was asked before."""
+        if self._asked.get(gpu_type) == self._turns.given:
+            return False
+        self._asked[gpu_type] = self._turns.given
+        if self._trial.capacity.most_free(gpu_type) >= self._least[gpu_type]:
+            return False
+        lines = [head[5] for heads in self._heads.values() for head in heads if head[5].gpu_type == gpu_type]
+        if not lines or not used_up(self._planner, self._trial, gpu_type, lines):
+            return False
+        holders = {line for line, _ in self._holders}
+        for heads in self._heads.values():
+            out = [head for head in heads if head[5].gpu_type == gpu_type and head[5] not in holders]
+            if out:
+                self.tries += sum(map(self._would_be_tried, out))
+                heads[:] = [head for head in heads if head[5].gpu_type != gpu_type or head[5] in holders]
+        return True
+
+    def _would_be_tried(self, head: Head) -> bool:
+        """Is anybody in the line who is not about to start anyway?"""
+        pledges, line = self._trial.state.pledges.rows, head[5]
+        return not pledges or any(job_id not in pledges for _, job_id in islice(line.entries, head[4], None))
+
     def _head(self, line: Line, place: int, last: bool = False) -> Head:
         key, job_id = line.entries[place]
-        return (self._borrowing(line), line.class_rank, key, job_id, place, line, last)
-
-    def _borrowing(self, line: Line) -> bool:
-        return line.charge > self._trial.shares.standing(line.share).covered_room
+        return (borrows(self._trial, line), line.class_rank, key, job_id, place, line, last)
 
     def _refresh(self, heads: list[Head]) -> None:
         """Whether the first of a team is covered may have changed; then it may be the first no more."""
         while heads:
             head = heads[0]
-            borrowing = self._borrowing(head[5])
+            borrowing = borrows(self._trial, head[5])
             if borrowing == head[0]:
                 return
             heapreplace(heads, (borrowing, *head[1:]))
@@ -88,7 +130,8 @@ class _Walk:
         share = self._planner.fair.share(head[5].team)
         return turn(not head[0], head[1], head[2], share, self._now, self._ease_percent)
 
-    def _serve(self, team: TeamId, heads: list[Head]) -> None:
+    def _serve(self, team: TeamId, heads: list[Head]) -> bool:
+        """The turn of a team's first. False: it came to nothing."""
         _, _, _, job_id, place, line, last = heads[0]
         if self._turns.take(line, job_id):
             after = place if self._turns.elements_left(job_id) else place + 1
@@ -96,16 +139,24 @@ class _Walk:
                 heapreplace(heads, self._head(line, after, last))
             else:
                 heappop(heads)
-            return
+            return True
         self.tries += 1
         self._left[team] -= 1
-        holder = next((at for held, at in self._holders if held is line and at > place), None)
+        holder = self._holder_after(line, place) if self._holders else None
         if self._left[team] <= 0:
             heads.clear()
         elif holder is not None:
             heapreplace(heads, self._head(line, holder, True))
         else:
             heappop(heads)
+        return False
+
+    def _holder_after(self, line: Line, place: int) -> int | None:
+        """The next job of the line that has nodes held."""
+        for held, at in self._holders:
+            if held is line and at > place:
+                return at
+        return None
 
     def _places_of_holders(self) -> list[tuple[Line, int]]:
         """Where in their lines the jobs stand that have nodes held."""

@@ -263,5 +263,5 @@ async def test_the_holder_before_loses_its_connections(postgres_dsn: str) -> Non
     await until_async(gone, what="the deposed holder's connection ends")
     assert "signalbox-claims-other" in await names()
     with pytest.raises((UnknownOutcome, Deposed)):
-        await held.claim(first, [replace(claim, gpu=1)])
+        await held.claim(first, [claim._replace(gpu=1)])
     await site.close()

@@ -7,8 +7,11 @@ import tracemalloc
 from functools import partial
 from random import Random
 
+import pytest
+
 from commands import snapshot
 from commands.decide.attempts import end_attempt
+from commands.plan import Plan
 from events.gang import GangEnding
 from events.job import EndReason, JobState, PriorityClass
 from scheduler.planning.plan import Planner
@@ -39,6 +42,25 @@ def test_five_quiet_cycles_change_nothing() -> None:
         assert snapshot.digest(world.state) == before
     assert not world.state.attempts.rows
     assert not world.state.jobs.rows
+
+
+@pytest.mark.parametrize("seed", [5, 9])
+def test_what_a_planner_remembers_changes_no_plan(seed: int) -> None:
+    """Through an overfull day each cycle is planned alike by the planner that followed it and by one made afresh: also
+    those in which one job's room makes room for another."""
+    fleet = Fleet(blocks=4, nodes_in_block=8)
+    world = World(fleet, step_s=20, idle_s=60, audit_every=1 << 30)
+    share_out(world, TEAMS)
+    submit_all(world, day(fleet, seed=seed, jobs=300, load=1.4, teams=TEAMS, length_s=DAY_S // 6, giants=2))
+    rooms: list[int] = []
+
+    def told(plan: Plan) -> None:
+        assert Planner(world.state).plan(world.core.now) == plan, f"seed {seed}, {world.second} s"
+        rooms.append(len(plan.rooms))
+
+    world.core.before_plan.append(told)
+    world.run(5 * HOUR_S)
+    assert max(rooms) > 1
 
 
 def test_thousands_of_cycles_leave_memory_as_it_was() -> None:

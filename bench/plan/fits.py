@@ -1,7 +1,4 @@
-"""The policy at 24,000 GPUs, one core: how long a decision takes.
-
-The figures called `fit` are of the search for a place alone, without order, quota and the building of events.
-"""
+"""The search for a place alone, without order, quota and the building of events."""
 
 from __future__ import annotations
 
@@ -9,22 +6,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle, islice
 
-from bench.figure import Figure, Stopwatch, latency
-from commands.entities import Node
+from bench.figure import Figure, latency
+from bench.plan.fleets import FLEET, SMALL_MOSTLY, WHOLE, used
+from bench.plan.sites import cpu
 from commands.state import State
-from events.ids import BlockId, ClusterId, GpuType, NodeId, NodeIndex, TeamId
+from events.ids import TeamId
 from events.job import JobSpec, Topology
-from events.node import GpuSlot
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.fit import find, find_many
 from scheduler.planning.fragmentation import stranded
-
-H100 = GpuType("h100")
-NODES_IN_BLOCK = 32
-NODES_IN_RACK = 4
-FLEET = 3000
-MIXED = ((1, 1),) * 50 + ((1, 2),) * 15 + ((1, 4),) * 15 + ((1, 8),) * 10 + ((4, 8),) * 5 + ((2, 1), (16, 8), (3, 4))
-"""(replicas, GPUs of each): what 10,000 queued jobs ask for, 90% of them 8 GPUs or fewer."""
+from tests.crowds import H100
 
 
 def main() -> Iterator[Figure]:
@@ -33,30 +24,6 @@ def main() -> Iterator[Figure]:
     yield from of_gangs()
     yield from of_small_jobs()
     yield from of_full_fleets()
-
-
-def fleet(nodes: int = FLEET, used: Callable[[int], int] = lambda _: 0, in_block: int = NODES_IN_BLOCK) -> State:
-    """Nodes of eight H100 in two islands; `used(index)`: mask of the GPUs that are taken."""
-    state = State(ClusterId("bench"))
-    gpus = tuple(GpuSlot(uuid=f"gpu-{slot}", island=slot // 4) for slot in range(8))
-    for number in range(nodes):
-        index = NodeIndex(number)
-        state.nodes.rows[index] = Node(
-            index=index,
-            id=NodeId(f"n{number:05}"),
-            generation=0,
-            boot_id="boot",
-            incarnation="agent",
-            journal="journal",
-            address="",
-            block=BlockId(f"b{number // in_block:04}"),
-            rack=f"r{number // NODES_IN_RACK:05}",
-            gpu_type=H100,
-            gpu_memory_gb=80,
-            gpus=gpus,
-            used=used(number),
-        )
-    return state
 
 
 def asks(replicas: int, each: int, hint: Topology | None = None) -> JobSpec:
@@ -76,7 +43,7 @@ def timed(times: int, action: Callable[[], object], after: Callable[[], object] 
     """Seconds of each of so many runs; what comes after a run is not measured."""
     seconds = []
     for _ in range(times):
-        watch = Stopwatch()
+        watch = cpu()
         action()
         seconds.append(watch.s)
         after()
@@ -85,7 +52,7 @@ def timed(times: int, action: Callable[[], object], after: Callable[[], object] 
 
 def of_index() -> Iterator[Figure]:
     """The index of free capacity."""
-    state = fleet(used=scattered)
+    state = used(scattered)
     capacity = Capacity.of(state)
     yield latency("plan.index", f"built for {FLEET} nodes", timed(20, partial(Capacity.of, state)), target_ms=50)
     yield latency("plan.index", f"gpus stranded, {FLEET} nodes", timed(50, partial(stranded, capacity)))
@@ -94,11 +61,11 @@ def of_index() -> Iterator[Figure]:
 def of_gangs() -> Iterator[Figure]:
     """Large gangs on an empty fleet, and on one that is partly used."""
     for case, state, spec in (
-        (f"8,192 gpus on {FLEET} empty nodes", fleet(), asks(1024, 8)),
-        (f"8,192 gpus on {FLEET} nodes, half of them used in part", fleet(used=half), asks(1024, 8)),
-        (f"1,024 gpus on {FLEET} nodes, half of them used in part", fleet(used=half), asks(128, 8)),
-        (f"1,024 gpus in at most 8 blocks, {FLEET} nodes", fleet(used=half), asks(128, 8, Topology(max_blocks=8))),
-        ("1,000 ranks over 100 blocks", fleet(1000, in_block=10), asks(1000, 8)),
+        (f"8,192 gpus on {FLEET} empty nodes", used(none), asks(1024, 8)),
+        (f"8,192 gpus on {FLEET} nodes, half of them used in part", used(half), asks(1024, 8)),
+        (f"1,024 gpus on {FLEET} nodes, half of them used in part", used(half), asks(128, 8)),
+        (f"1,024 gpus in at most 8 blocks, {FLEET} nodes", used(half), asks(128, 8, Topology(max_blocks=8))),
+        ("1,000 ranks over 100 blocks", used(none, 1000, in_block=10), asks(1000, 8)),
     ):
         capacity = Capacity.of(state)
         assert find(state, capacity, spec) is not None
@@ -108,7 +75,7 @@ def of_gangs() -> Iterator[Figure]:
 
 def of_small_jobs() -> Iterator[Figure]:
     """Many jobs at once onto an empty fleet."""
-    state, one = fleet(4000), asks(1, 1)
+    state, one = used(none, 4000), asks(1, 1)
     capacity = Capacity.of(state)
 
     def singly() -> None:
@@ -121,12 +88,12 @@ def of_small_jobs() -> Iterator[Figure]:
     case = "32,000 one-gpu jobs onto 4,000 empty nodes"
     yield latency("plan.fit", f"{case}, one by one", timed(10, singly, capacity.undo), target_ms=200)
     yield latency("plan.fit", f"{case}, as one run", timed(10, together, capacity.undo), target_ms=100)
-    state = fleet()
+    state = used(none)
     capacity = Capacity.of(state)
-    queued = list(islice(cycle([asks(*shape) for shape in MIXED]), 10_000))
+    queued = list(islice(cycle([asks(*shape) for shape in SMALL_MOSTLY]), 10_000))
     figures = timed(10, partial(fill, state, capacity, queued), capacity.undo)
     yield latency("plan.fit", f"{FLEET} empty nodes filled from 10,000 queued", figures, target_ms=60)
-    state = fleet(used=scattered)
+    state = used(scattered)
     capacity = Capacity.of(state)
     figures = timed(2000, partial(find, state, capacity, one))
     capacity.undo()
@@ -139,7 +106,7 @@ def of_small_jobs() -> Iterator[Figure]:
 def of_full_fleets() -> Iterator[Figure]:
     """A gang for which nothing is free."""
     for nodes in (100, 1000, 3000):
-        state = fleet(nodes, used=lambda _: 0xFF)
+        state = used(all_eight, nodes)
         capacity = Capacity.of(state)
         figures = timed(2000, partial(find, state, capacity, asks(10, 8)))
         yield latency("plan.fit", f"ten nodes asked for, {nodes} full nodes", figures, target_ms=1)
@@ -158,6 +125,16 @@ def fill(state: State, capacity: Capacity, queued: list[JobSpec]) -> int:
         else:
             placed += 1
     return placed
+
+
+def none(_: int) -> int:
+    """Nodes that are free."""
+    return 0
+
+
+def all_eight(_: int) -> int:
+    """Nodes that are not."""
+    return WHOLE
 
 
 def half(index: int) -> int:

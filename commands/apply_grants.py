@@ -1,0 +1,160 @@
+"""Grants, as facts, each checked against the newest state and the grants before it. The only place where allocations
+come from.
+
+Grants of a plan are many, so those that hold are folded together: until then what they take is kept here.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from commands.apply_resizes import size_allowed
+from commands.apply_rooms import start_pledged
+from commands.decide.attempts import Draft
+from commands.entities import Job, Node, NodeState, Pledge
+from commands.plan import Placement
+from commands.rows import maker
+from commands.shape import breaks_hint, demanded, takes_whole_nodes
+from events.gang import GangAllocated
+from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex, TeamId, element_id
+from events.job import JobElementMade, JobState
+
+_allocated = maker(GangAllocated)
+
+
+def make_grants(draft: Draft, placements: Iterable[Placement]) -> list[tuple[JobId, str]]:
+    """Grants that may be made; the others with why not."""
+    grants = _Grants(draft)
+    stale: list[tuple[JobId, str]] = []
+    for placement in placements:
+        why = grants.add(placement)
+        if why is not None:
+            stale.append((placement.job_id, why))
+    grants.fold()
+    return stale
+
+
+class _Grants:
+    """Grants that are made, and not folded yet."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._state = draft.state
+        self._made: dict[JobId, GangAllocated] = {}
+        self._taken: dict[NodeIndex, int] = {}
+        """Mask of the GPUs that they take of each node."""
+        self._room: dict[tuple[TeamId, GpuType], int] = {}
+        """GPUs that they leave each team of its guarantee and borrow limit."""
+
+    def add(self, placement: Placement) -> str | None:
+        """Grant it. Why that may not be, or None."""
+        job = self._state.jobs.rows.get(placement.job_id)
+        if job is None:
+            return "job_not_queued"
+        pledge = self._state.pledges.rows.get(job.id)
+        if pledge is not None or job.elements is not None or job.id in self._made:
+            self.fold()
+            job = self._state.jobs[job.id]
+        gpus = sum([mask.bit_count() for _, mask in placement.ranks])
+        why = self._objection(job, placement, pledge, gpus)
+        if why is not None:
+            return why
+        promised_n = start_pledged(self._draft, job.id) if pledge is not None else None
+        self._grant(self._job_to_grant(job), placement, gpus, promised_n)
+        return None
+
+    def fold(self) -> None:
+        """Those made so far are facts."""
+        self._draft.add_all(tuple(self._made.values()))
+        self._made.clear()
+        self._taken.clear()
+        self._room.clear()
+
+    def _grant(self, job: Job, placement: Placement, gpus: int, promised_n: int | None) -> None:
+        left_s = None if job.max_runtime_s is None else max(1, job.max_runtime_s - job.consumed_s)
+        self._made[job.id] = _allocated(
+            job_id=job.id,
+            attempt=job.attempt + 1,
+            ranks=cast("tuple[tuple[NodeIndex, GpuMask], ...]", placement.ranks),
+            limit_at=None if left_s is None else Instant(self._state.meta.at + left_s * 1000),
+            fallback=placement.fallback,
+            promised_n=promised_n,
+        )
+        self._room[job.spec.team, job.spec.gpu_type] -= gpus
+        taken = self._taken
+        for index, mask in placement.ranks:
+            taken[index] = taken.get(index, 0) | mask
+
+    def _job_to_grant(self, job: Job) -> Job:
+        """The job itself; of an array its next element, which with this is a job of its own (R-7)."""
+        if job.spec.array is None or job.elements is None:
+            return job
+        index = job.spec.array.first + job.elements.made
+        element = element_id(job.id, index)
+        self._draft.add(JobElementMade(job_id=element, array=job.id, index=index))
+        return self._state.jobs[element]
+
+    # What may be
+
+    def _objection(self, job: Job, placement: Placement, pledge: Pledge | None, gpus: int) -> str | None:
+        """Why the placement may not be made, or None."""
+        if job.state is not JobState.QUEUED:
+            return "job_not_queued"
+        if job.held:
+            return "job_held"
+        if not job.eligible:
+            return "job_not_eligible"
+        if job.not_before_at is not None and self._state.meta.at < job.not_before_at:
+            return "job_waits_out_a_backoff"
+        if not size_allowed(job.spec, len(placement.ranks)):
+            return "ranks_missing"
+        if gpus > self._room_of(job):
+            return "over_quota"
+        if pledge is not None and pledge.ranks != placement.ranks:
+            return "not_as_pledged"
+        return self._ranks_objection(job, placement, pledge is not None)
+
+    def _room_of(self, job: Job) -> int:
+        """GPUs that the team may still be charged for: use stays within guarantee plus borrow limit (R-12)."""
+        key = (job.spec.team, job.spec.gpu_type)
+        room = self._room.get(key)
+        if room is None:
+            quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
+            limit = quota.guaranteed + quota.borrow_limit if quota is not None else 0
+            room = self._room[key] = limit - (usage.charged if usage is not None else 0)
+        return room
+
+    def _ranks_objection(self, job: Job, placement: Placement, pledged: bool) -> str | None:
+        """`pledged`: its GPUs are pledged to the job itself."""
+        ranks, nodes, taken = placement.ranks, self._state.nodes.rows, self._taken
+        claimed: dict[NodeIndex, int] = {}
+        for index, mask in ranks:
+            node, others = nodes.get(index), claimed.get(index, 0)
+            if node is None:
+                return "no_such_node"
+            free = node.free | node.pledged & ~node.used & ~node.broken if pledged else node.free
+            if (why := self._rank_objection(job, node, mask, free & ~taken.get(index, 0) & ~others)) is not None:
+                return why
+            claimed[index] = others | mask
+        if any(_node_divided(job, nodes[index], mask, len(ranks)) for index, mask in claimed.items()):
+            return "node_divided"
+        return "hint_broken" if breaks_hint(self._state, demanded(job.spec), ranks) else None
+
+    def _rank_objection(self, job: Job, node: Node, mask: int, free: int) -> str | None:
+        if node.gpu_type != job.spec.gpu_type:
+            return "no_such_node"
+        if node.state is not NodeState.UP or node.drained is not None:
+            return "node_not_in_service"
+        if node.confirmed != self._state.meta.epoch:
+            return "node_not_confirmed"
+        if mask & ~free:
+            return "gpus_not_free"
+        if mask.bit_count() < job.spec.gpus_per_replica:
+            return "too_few_gpus"
+        if node.gpu_memory_gb < job.spec.gpu_memory_gb_min:
+            return "gpu_memory"
+        return None
+
+
+def _node_divided(job: Job, node: Node, claimed: int, ranks: int) -> bool:
+    """From a node's worth up every GPU of a node is claimed (R-32)."""
+    return takes_whole_nodes(job.spec, len(node.gpus), ranks) and claimed != node.all_gpus
