@@ -31,7 +31,7 @@ from commands.shape import count_node
 from commands.state import State
 from events.ids import ClusterId
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Version of the decision rules: raised with every change that could decide an input otherwise (R-90, P-23)."""
 
 ROWS: dict[str, type] = {

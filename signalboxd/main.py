@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verbs() -> list[tuple[str, str, Callable[..., None], Callable[..., Awaitable[None]], bool]]:
-    from signalboxd import agent, api, log, projector, scheduler, up
+    from signalboxd import agent, api, log, projector, replay, scheduler, up
 
     return [
         ("up", "run everything on this machine", up.add_arguments, up.run, False),
@@ -64,6 +64,7 @@ def _verbs() -> list[tuple[str, str, Callable[..., None], Callable[..., Awaitabl
         ("agent", "run tasks on this node", agent.add_arguments, agent.run, False),
         ("rebuild", "make the read models anew from the log", projector.add_arguments, projector.run_rebuild, True),
         ("migrate", "make schemas and logs where they are not there", log.no_arguments, log.run_migrate, True),
+        ("replay", "schedule recorded or generated work again, and compare", replay.add_arguments, replay.run, False),
         ("log", "operator's words about the log", log.add_arguments, log.run, True),
     ]
 

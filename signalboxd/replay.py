@@ -33,7 +33,7 @@ from replay.traces.options import AT_ONCE, Running, parse_options
 from replay.traces.read import listed, read_trace
 from replay.traces.rows import BadOption, BadTrace
 from replay.traces.scenario import scenario as imported
-from replay.traces.summary import ImportReport, summary
+from replay.traces.summary import ImportReport, reason, summary
 from replay.whatif import Told, compare
 
 EXIT_USAGE = 2
@@ -160,7 +160,7 @@ def _of_trace(args: argparse.Namespace) -> Source:
 
 
 def _unusable(report: ImportReport) -> dict[str, int]:
-    return {reason: count for reason, count in report.unusable.items() if count}
+    return {reason(fault): count for fault, count in report.faults.counts.items()}
 
 
 def _of_generated(args: argparse.Namespace) -> Source:

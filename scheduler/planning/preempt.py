@@ -201,7 +201,7 @@ def _take(
 ) -> Room:
     """`own`: those of its team that are stopped for its quota's sake, already."""
     there = [rank.key for rank in found.victims]
-    borrowed = any([_is_borrowed(victims.entries[key].level) for key in there])
+    borrowed = any(_is_borrowed(victims.entries[key].level) for key in there)
     stopped = tuple(sorted((*own, *there)))
     theirs = _held_on(victims, found)
     victims.stop(there)

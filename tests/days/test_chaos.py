@@ -69,7 +69,8 @@ class Chaos:
         """Where the queue is long already, people look at something else."""
         draw = self.random
         if len(self.world.core.planner.queue) > BACKLOG_MAX:
-            return self.asks()
+            self.asks()
+            return
         replicas, each = draw.choice(((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (3, 4), (6, 2)))
         cls = draw.choice((*PriorityClass, PriorityClass.RESEARCH, PriorityClass.PREEMPTIBLE))
         run_s = draw.choice((60, 300, 900, 3600))
@@ -163,6 +164,7 @@ KINDS = ("submits", "asks", "drains", "loses", "allots", "legislates")
 WEIGHTS = (20, 6, 1, 1, 1, 1)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_happens_every_rule_holds_and_all_comes_to_rest(seed: int) -> None:
     """2,500 steps: no GPU twice, ledgers right, hints kept, no foul seen; then everything ends, and nothing is held."""
