@@ -1,0 +1,80 @@
+"""What a replay may be told to try: words, files of a policy, files of several things; and what is none of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commands.messages import SetPolicy
+from commands.policy import DEFAULT, Preset
+from events.ids import Instant
+from replay import generated
+from replay.contender import BadContender, contender, under
+from replay.engine.models import Models
+from replay.scenario import Timed
+from replay.whatif import compare
+
+SMALL = generated.day(1, generated.Fleet(nodes=4, nodes_in_block=2), jobs=30, giants=1, teams=3, length_s=3600)
+
+
+def test_a_word_is_a_preset_or_what_was_recorded() -> None:
+    """`fifo` keeps what was recorded but for the planner; `default` is the policy as it comes."""
+    recorded = DEFAULT.model_copy(update={"grace_s_max": 100})
+    assert contender("fifo", recorded).policy == recorded.model_copy(update={"preset": Preset.FIFO})
+    assert contender("default", recorded).policy == DEFAULT
+    assert contender("recorded", recorded).policy is None
+
+
+def test_a_file_says_what_differs(tmp_path: Path) -> None:
+    """Parameters alone, in JSON; or with a name, quotas and a fleet, in TOML. The rest stays as recorded."""
+    plain = tmp_path / "calm.json"
+    plain.write_text('{"preemptions_max": 1}')
+    assert contender(str(plain), DEFAULT).name == "calm"
+    assert contender(str(plain), DEFAULT).policy == DEFAULT.model_copy(update={"preemptions_max": 1})
+    whole = tmp_path / "x.toml"
+    line = '{team = "a", gpu_type = "h100", guaranteed = 8, borrow_limit = 0}'
+    whole.write_text(f'name = "small"\nfleet = "2x8"\nquotas = [{line}]\n[policy]\npreset = "easy"\n')
+    made = contender(str(whole), DEFAULT)
+    assert (made.name, made.policy and made.policy.preset) == ("small", Preset.EASY)
+    assert made.nodes is not None
+    assert len(made.nodes) == 2
+    assert made.quotas is not None
+    assert made.quotas[0].guaranteed == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"preemptions_max": 0}', "policy.preemptions_max: 0: Input should be greater than or equal to 1"),
+        ('{"no_such": 1}', "policy.no_such: 1: Extra inputs are not permitted"),
+        ('{"policy": 7}', "policy: has to be an object of parameters, or a preset"),
+        ('{"quotas": [{"team": "a"}]}', "quotas.0.gpu_type: Field required"),
+        ("[1]", "has to be an object of parameters"),
+        ("{", "is neither JSON nor"),
+    ],
+)
+def test_what_is_no_contender_is_refused_by_its_field(tmp_path: Path, text: str, said: str) -> None:
+    """The file, the field, the value and what it may be."""
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(BadContender, match=r"bad\.json") as refused:
+        contender(str(path), DEFAULT)
+    assert said in str(refused.value)
+    with pytest.raises(BadContender, match="No such file"):
+        contender(str(tmp_path / "none"), DEFAULT)
+
+
+def test_recorded_changes_of_what_is_tried_are_left_out() -> None:
+    """Under another policy the day's own changes of the policy do not count; under the recorded one they do."""
+    change = Timed(at=Instant(SMALL.start_at + 1000), command=SetPolicy(policy=DEFAULT.model_dump(mode="json")))
+    day = replace(SMALL, commands=(change,))
+    assert under(day, contender("fifo", DEFAULT)).commands == ()
+    assert under(day, contender("recorded", DEFAULT)).commands == (change,)
+
+
+def test_processes_side_by_side_give_what_one_gives() -> None:
+    """The same outcomes in the same order, however many processes work."""
+    both = [contender(word, DEFAULT) for word in ("default", "skip")]
+    assert compare(SMALL, both, models=Models(), jobs=2) == compare(SMALL, both, models=Models(), jobs=1)
