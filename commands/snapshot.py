@@ -31,8 +31,9 @@ from commands.shape import count_node
 from commands.state import State
 from events.ids import ClusterId
 
-RULES_VERSION = 1
-"""Version of the decision rules: raised with every change that could decide an input otherwise (R-90, P-23)."""
+RULES_VERSION = 2
+"""Version of the decision rules: raised with every change that could decide an input otherwise (R-90, P-23), and with
+what inputs record of themselves. 2: the scheduling policy; cycles and conflicts with their whole input."""
 
 ROWS: dict[str, type] = {
     "meta": Meta,
