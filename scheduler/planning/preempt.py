@@ -8,7 +8,7 @@ the victims and those that are awaited. All of it or nothing: nobody is stopped 
 from collections.abc import Iterable
 
 from commands.displace import untouchable
-from commands.entities import AttemptKey, Job
+from commands.entities import Attempt, AttemptKey, Job
 from commands.plan import Ranks, Room
 from commands.shape import charged_gpus
 from events.ids import NodeIndex
@@ -46,7 +46,7 @@ def make_room(
         return None
     among = reserve.usable(trial, job)
     shape = (_shape(job), covered, among)
-    if victims.failed.get(shape, trial.now) > trial.now:
+    if victims.failed.get(shape, trial.now) > trial.now and job.spec.gpu_type not in trial.left_over:
         return None
     asks = _asks(trial, victims, job, covered, among, shape)
     best = _search(trial, victims, asks)
@@ -181,6 +181,8 @@ def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found) 
         if mask & ~free & ~theirs[index]:
             awaited.update(_holders(trial, victims, index, mask))
         victims.pledge(index, mask)
+    if _leaves_over(trial, _by_node(ranks), stopped, shrinks):
+        trial.left_over.add(job.spec.gpu_type)
     victims.settle()
     trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
     return Room(
@@ -190,6 +192,20 @@ def _take(trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found) 
         awaited=tuple(sorted(awaited.difference(stopped))),
         rule=PreemptionRule.RECLAIM if ask.covered and borrowed else PreemptionRule.PRIORITY,
         shrinks=tuple((key, tuple(sorted(shrinks[key]))) for key in sorted(shrinks)),
+    )
+
+
+def _leaves_over(
+    trial: Trial, room: dict[NodeIndex, int], stopped: Iterable[AttemptKey], shrinks: dict[AttemptKey, list[int]]
+) -> bool:
+    """Does more come free by it than the room takes? Then it is there for others to wait for."""
+    attempts: list[tuple[Attempt, list[int] | None]] = [(trial.state.attempts[key], None) for key in stopped]
+    attempts += [(trial.state.attempts[key], ranks) for key, ranks in shrinks.items()]
+    return any(
+        mask & ~room.get(index, 0)
+        for attempt, given in attempts
+        for rank, (index, mask) in enumerate(attempt.ranks)
+        if attempt.live(rank) and (given is None or rank in given)
     )
 
 

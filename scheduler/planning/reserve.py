@@ -107,9 +107,9 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     held = trial.reservations.get(key)
     if held is not None and held.job_id != job.id:
         return None
-    stands = held is not None and trial.now <= held.start_at and trial.in_service(held.nodes)
-    found = earliest(trial, forecast, job, before=held.start_at if held is not None and stands else None)
-    if found is None or (held is not None and not _worth_moving(trial, held, found, stands)):
+    standing = held is not None and stands(trial, held)
+    found = earliest(trial, forecast, job, before=held.start_at if held is not None and standing else None)
+    if found is None or (held is not None and not _worth_moving(trial, held, found, standing)):
         return None
     hold = Hold(job_id=job.id, key=key, nodes=found[1], start_at=found[0])
     trial.reservations[key] = Reservation(
@@ -118,11 +118,16 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     return hold
 
 
-def _worth_moving(trial: Trial, held: Reservation, found: Start, stands: bool) -> bool:
+def stands(trial: Trial, held: Reservation) -> bool:
+    """May it still start where and when it was told? Else any other place that is as good is better."""
+    return trial.now <= held.start_at and trial.in_service(held.nodes)
+
+
+def _worth_moving(trial: Trial, held: Reservation, found: Start, standing: bool) -> bool:
     """Earlier than before; or the nodes that are held were not free in time, or are out of service, and others, or
     another time, are better than no word: an overdue start for which the same nodes are still the best is no news."""
     start_at, nodes = found
-    return start_at < held.start_at or (not stands and (nodes != held.nodes or start_at > trial.now))
+    return start_at < held.start_at or (not standing and (nodes != held.nodes or start_at > trial.now))
 
 
 # The earliest start

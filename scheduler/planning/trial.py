@@ -12,6 +12,7 @@ from commands.shape import least_charge
 from commands.state import State
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from scheduler.planning.capacity import Capacity
+from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.pools import Pools
 from scheduler.planning.quota import Shares
 
@@ -38,6 +39,8 @@ class Trial:
     busy_until: dict[NodeIndex, int] = field(default_factory=dict)
     unpledged: set[GpuType] = field(default_factory=set)
     """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""
+    left_over: set[GpuType] = field(default_factory=set)
+    """Types on which more comes free by what this cycle stops than it was stopped for: what did not fit before may."""
     held: HeldBits = field(default_factory=dict)
     _charges: dict[JobId, int] = field(default_factory=dict)
 
@@ -95,5 +98,5 @@ class Trial:
 
     def reckoned(self, nodes: list[tuple[int, NodeIndex]]) -> list[tuple[int, NodeIndex]]:
         """Free times of nodes, with what this cycle has started."""
-        unlimited = 1 << 60
-        return sorted((max(end, self.busy_until.get(index, end) or unlimited), index) for end, index in nodes)
+        busy = self.busy_until
+        return sorted((max(end, busy[index] or UNLIMITED) if index in busy else end, index) for end, index in nodes)

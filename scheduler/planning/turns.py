@@ -136,6 +136,8 @@ class Turns:
             return True
         holder = job_id if trial.reservations and trial.holds(job_id) else None
         note = planner.memory.of(line, holder) if line.failed is not None or holder is not None else None
+        if line.gpu_type in self._touched and (line.gpu_type in trial.left_over or (holder and self._seeks(job))):
+            note = None
         if note is not None and trial.now < note.until and note.stamp == self._stamp(line, job):
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
@@ -179,6 +181,11 @@ class Turns:
             ends,
             reserve.standing_on(trial, gpu_type),
         )
+
+    def _seeks(self, job: Job) -> bool:
+        """Does its reservation not stand any more? Then the best other place changes with what this cycle takes."""
+        held = self._trial.reservations.get((job.spec.gpu_type, self._trial.pool_of(job)))
+        return held is not None and held.job_id == job.id and not reserve.stands(self._trial, held)
 
     def _until(self, job: Job) -> Instant:
         """Up to when time alone changes nothing: protections end, new victims may be taken, a start is overdue."""
