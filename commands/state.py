@@ -152,6 +152,10 @@ class State:
         self._undo.clear()
         return changes
 
+    def settle(self) -> None:
+        """The same, where nobody asks for the changes."""
+        self._undo.clear()
+
     def discard(self) -> None:
         """The decision did not come about: every row is again what it was."""
         while self._undo:

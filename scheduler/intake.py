@@ -30,6 +30,8 @@ _log = structlog.get_logger(__name__)
 
 COMMANDS_A_ROUND = 64
 WAITING_MAX = 4_096
+ENDED_TWO = "deciding it ended two leaderships"
+"""Why a command is refused on the word of the epoch row alone."""
 
 
 class Intake:
@@ -80,7 +82,7 @@ class Intake:
     async def _take_suspect(self, raw: Raw) -> None:
         """One alone, marked while it is decided; refused if its own mark was left behind once before."""
         if raw.offset == self._writer.tenure.refuse:
-            await self._refuse(raw, "deciding it ended two leaderships")
+            await self._refuse(raw, ENDED_TWO)
         else:
             await self._mark(raw.offset, raw.offset, exact=True)
             await self._decide(raw, self._unmark)
