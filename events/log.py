@@ -38,6 +38,17 @@ class Raw:
     value: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """A record that somebody remembers as accepted (P-5). `by`: who, in words."""
+
+    by: str
+    log_id: str
+    offset: int
+    n: int
+    hash: str
+
+
 class RecordLog(Protocol):
     """What both logs have in common. All offsets are of one cluster's own partition (P-2)."""
 
@@ -145,7 +156,7 @@ async def follow_accepted(log: EventLog, head: Head = START) -> AsyncIterator[Se
         yield outcomes
 
 
-async def verify_position(log: EventLog, head: Head) -> None:
+async def verify_position(log: RecordLog, head: Head) -> None:
     """Check on resume that `head` names this log and a record that it still has, unchanged. Raises LogUnusable."""
     if head.offset < 0:
         return

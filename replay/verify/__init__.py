@@ -4,7 +4,8 @@ Reads an events log and nothing else; writes nothing. It has no rules of its own
 commands.evolve, the decisions commands.decide and scheduler.planning, as the scheduler runs them.
 """
 
-from replay.verify.findings import Difference, DroppedRecord, Finding, Noted, NotRecomputable, Report, Wrong
+from events.log import Noted
+from replay.verify.findings import Difference, DroppedRecord, Finding, NotRecomputable, Report, Restored, Wrong
 from replay.verify.walk import Request, Start, verify
 from replay.verify.window import BadBound, Bound, Window, read_bound
 
@@ -18,6 +19,7 @@ __all__ = [
     "Noted",
     "Report",
     "Request",
+    "Restored",
     "Start",
     "Window",
     "Wrong",

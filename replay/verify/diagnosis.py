@@ -7,8 +7,9 @@ nobody vouches for either of two, the decision is computed again: the one that c
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from events.log import Noted
 from replay.verify.chain import Chain, Suspicious
-from replay.verify.findings import Finding, Noted, Wrong
+from replay.verify.findings import Finding, Wrong
 from replay.verify.seen import Seen, seen
 
 

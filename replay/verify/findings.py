@@ -6,6 +6,7 @@ from typing import Any
 
 from events.chain import DropReason, Head
 from events.ids import ClusterId, LogId
+from events.log import Noted
 
 LISTED_MAX = 100
 """Differences and dropped records beyond so many are counted, not listed."""
@@ -61,17 +62,6 @@ class DroppedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
-    """A record that somebody else remembers as accepted (P-5). `by`: who, in words."""
-
-    by: str
-    log_id: str
-    offset: int
-    n: int
-    hash: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NotRecomputable:
     """Commits, first to last, whose decisions were not recomputed, and why; chain and fold were checked."""
 
@@ -79,6 +69,15 @@ class NotRecomputable:
     last_n: int
     commits: int
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """An operator's word, on record, that the log was restored before commit n: what was lost then is lost (P-5)."""
+
+    n: int
+    operator: str
+    reason: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,6 +105,7 @@ class Report:
     dropped: dict[DropReason, int] = field(default_factory=dict)
     dropped_records: list[DroppedRecord] = field(default_factory=list)
     not_recomputable: list[NotRecomputable] = field(default_factory=list)
+    restored: list[Restored] = field(default_factory=list)
     noted: list[Noted] = field(default_factory=list)
     """Heads known elsewhere that were found in the log."""
 

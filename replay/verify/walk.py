@@ -15,11 +15,11 @@ from commands.state import State
 from events.chain import START, Accepted, Dropped, Head
 from events.codec import Unreadable
 from events.envelope import Commit, Term
-from events.log import READ_BATCH, LogUnusable, Raw, RecordLog
+from events.log import READ_BATCH, LogUnusable, Noted, Raw, RecordLog
 from replay.verify.chain import Chain, Suspicious
 from replay.verify.decisions import Decisions, OnTheWord, Unknown
 from replay.verify.diagnosis import Evidence, diagnose
-from replay.verify.findings import Difference, DroppedRecord, Finding, Noted, Report, Wrong
+from replay.verify.findings import Difference, DroppedRecord, Finding, Report, Restored, Wrong
 from replay.verify.seen import Seen, seen
 from replay.verify.window import EVERYTHING, Window
 
@@ -37,13 +37,15 @@ class Start:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What is to be verified. `noted`: heads known elsewhere, read before the end of the log is asked for (P-5).
-    `recompute` False: chain and fold alone. `progress`: told (offset, end) after each batch."""
+    `cut`: how it is known that the log was cut off. `recompute` False: chain and fold alone.
+    `progress`: told (records read, records in all) after each batch."""
 
     window: Window = EVERYTHING
     noted: tuple[Noted, ...] = ()
+    cut: str = ""
     start: Start | None = None
     recompute: bool = True
-    progress: Callable[[int, int], None] = field(default=lambda offset, end: None)
+    progress: Callable[[int, int], None] = field(default=lambda read, total: None)
 
 
 async def verify(log: RecordLog, request: Request | None = None) -> Report:
@@ -91,7 +93,7 @@ class _Walk:
                 await self._take(raw)
                 if self._window.over(self._chain.head):
                     return  # the record behind the window has confirmed the last one in it
-            self._request.progress(batch[-1].offset, end)
+            self._request.progress(batch[-1].offset + 1, end + 1)
         self._check_noted_end()
         self._confirm()
         self._check_state()
@@ -102,7 +104,8 @@ class _Walk:
             try:
                 batch = await self._log.read(after, READ_BATCH)
             except LogUnusable as lost:
-                raise _Found(_lost(self._chain.head, str(lost))) from None
+                head = self._chain.head
+                raise _Found(Finding(wrong=Wrong.MISSING, offset=head.offset + 1, n=None, why=str(lost))) from None
             if not batch:
                 raise _Found(_lost(self._chain.head, "the log ends early"))
             yield [raw for raw in batch if raw.offset <= end]
@@ -161,6 +164,8 @@ class _Walk:
         report = self.report
         report.commits += 1
         report.events += len(accepted.parsed["events"])
+        if accepted.parsed["input"]["kind"] == "leader" and (word := accepted.parsed["input"]["body"].get("restored")):
+            report.restored.append(Restored(n=accepted.head.n, operator=word[0], reason=word[1]))
         if not self._recomputes(accepted):
             self._decisions.forget()
             record = accepted.record()
@@ -211,6 +216,9 @@ class _Walk:
             if noted.offset > self.report.since_n and noted not in self.report.noted and noted.n > self.report.since_n:
                 why = f"{noted.by} knows n {noted.n} there, and no reader counts it"
                 raise self._cut(Finding(wrong=Wrong.CHANGED, offset=noted.offset, n=noted.n, why=why))
+
+        if self._request.cut:
+            raise self._cut(_lost(head, self._request.cut))
 
     def _cut(self, finding: Finding) -> _Found:
         self._confirm()

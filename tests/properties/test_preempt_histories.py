@@ -203,8 +203,8 @@ class History:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_nobody_displaces_the_one_that_displaced_it(seed: int) -> None:
-    """Not as things stand when it is displaced (C-11). Later, when its team uses less, it may: who was displaced by class
-    only as a reclaim; who had borrowed and is covered now also by class. Who has a pledge starts on it (R-45)."""
+    """Not as things stand when it is displaced (C-11). Later, when its team uses less, it may: who was displaced by
+    class only as a reclaim; who had borrowed and is covered now also by class. Who has a pledge starts on it (R-45)."""
     history = History(Random(seed))
     for _ in range(150):
         history.step()

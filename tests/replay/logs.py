@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from events import codec
 from events.chain import START, Accepted, admit
@@ -65,3 +66,15 @@ def n_of(raw: bytes) -> int:
     if parsed["kind"] == "genesis":
         return 0
     return int(parsed["n"] if parsed["kind"] == "commit" else parsed["body"]["n"])
+
+
+def chained_anew(records: Sequence[bytes], change: Callable[[dict[str, Any]], None]) -> list[bytes]:
+    """These records, of which every one counts, with something changed in each, and chained again."""
+    made: list[bytes] = []
+    for raw in records:
+        parsed = codec.parse(raw)
+        change(parsed)
+        if parsed["kind"] != "genesis":
+            (parsed if parsed["kind"] == "commit" else parsed["body"])["prev"] = codec.digest(made[-1])
+        made.append(codec.encode(codec.decode_parsed(parsed)))
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from events import codec
 from events.chain import DropReason
 from replay.verify import Wrong, read_bound
 from replay.verify.window import Bound, Window
-from tests.replay.logs import Written, n_of, verified, written
+from tests.replay.logs import Written, chained_anew, n_of, verified, written
 
 
 @pytest.fixture(scope="module")
@@ -145,32 +146,20 @@ def test_a_log_with_another_id_is_not_the_one_that_was_led(storm: Written) -> No
 
 
 def forged_decision(log: Written, at: int, change: str) -> list[bytes]:
-    """From the record at `at` on the log as a dishonest leader would have written it: the chain is whole."""
-    records, prev = list(log.records[:at]), ""
-    for offset in range(at, len(log.records)):
-        parsed = codec.parse(log.records[offset])
-        body = parsed if parsed["kind"] == "commit" else parsed["body"]
-        if offset == at:
-            body = change_of(body, change)
+    """The log as a dishonest leader would have written it: the chain is whole, but in the commit at `at` another flag
+    is on a grant, or there is another cause or actor."""
+    true = log.records[at]
+
+    def forge(parsed: dict[str, Any]) -> None:
+        if parsed["kind"] != "commit" or parsed["n"] != n_of(true):
+            return
+        if change == "grant":
+            (grant,) = [event for event in parsed["events"] if event["type"] == "gang.allocated"][:1]
+            grant["body"]["fallback"] = not grant["body"]["fallback"]
         else:
-            body["prev"] = prev
-        if parsed["kind"] != "commit":
-            body = {"kind": parsed["kind"], "body": body}
-        raw = codec.encode(codec.decode_parsed(body))
-        prev = codec.digest(raw)
-        records.append(raw)
-    return records
+            parsed[change] = "somebody"
 
-
-def change_of(commit: dict[str, object], change: str) -> dict[str, object]:
-    """The commit with another GPU granted, another cause, or another actor."""
-    if change == "grant":
-        events = commit["events"]
-        assert isinstance(events, list)
-        (grant,) = [event for event in events if event["type"] == "gang.allocated"][:1]
-        grant["body"]["fallback"] = not grant["body"]["fallback"]
-        return commit
-    return {**commit, change: "somebody"}
+    return chained_anew(log.records, forge)
 
 
 @pytest.mark.parametrize("change", ["grant", "cause", "actor"])
@@ -201,17 +190,13 @@ def test_other_rules_are_no_tampering() -> None:
 
 
 def under_rules(log: Written, rules: int) -> list[bytes]:
-    """The log with that version in its terms, chained anew."""
-    records: list[bytes] = []
-    for raw in log.records:
-        parsed = codec.parse(raw)
-        body = parsed["body"] if parsed["kind"] != "commit" else parsed
+    """The log with that version in its terms."""
+
+    def change(parsed: dict[str, Any]) -> None:
         if parsed["kind"] == "term":
-            body["rules"] = rules
-        if parsed["kind"] != "genesis":
-            body["prev"] = codec.digest(records[-1])
-        records.append(codec.encode(codec.decode_parsed(parsed)))
-    return records
+            parsed["body"]["rules"] = rules
+
+    return chained_anew(log.records, change)
 
 
 # Windows
