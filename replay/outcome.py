@@ -60,6 +60,8 @@ class Stretch:
     reason: EndReason | None
     borrowed: bool
     """Outside its team's guarantee when it was granted."""
+    gpu_ms: int = 0
+    """GPUs that were charged, times time, exactly: ranks may go one by one, and an elastic gang changes its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,19 @@ class Timers:
             heappush(self._heap, (Instant(now + AGAIN_MS), key))
         return list(due)
 
+    def next_at(self) -> Instant | None:
+        """When an attempt has to be looked at next; None: never, as things are."""
+        while self._heap:
+            at, key = self._heap[0]
+            attempt = self._state.attempts.get(key)
+            times = self._times(attempt) if attempt is not None and attempt.ending is None else []
+            if times and min(times) <= at:
+                return at
+            heappop(self._heap)
+            if times:
+                heappush(self._heap, (min(times), key))
+        return None
+
     def _rebuild(self) -> None:
         self._heap.clear()
         for key in sorted(self._state.attempts.rows):

@@ -46,7 +46,7 @@ def _end(trial: Trial, pledge: Pledge, starting: int) -> PledgeEnd | None:
     answers = all(state.nodes[index].state is NodeState.UP for index, _ in pledge.ranks)
     if not in_use and confirmed and answers:
         return PledgeEnd.STARTED
-    return PledgeEnd.TOO_LATE if trial.now > _given_up_at(trial, pledge) else None
+    return PledgeEnd.TOO_LATE if trial.now > given_up_at(state, pledge) else None
 
 
 def _over_limit(state: State, pledge: Pledge, starting: int) -> bool:
@@ -77,15 +77,15 @@ def _stays(state: State, index: NodeIndex, mask: int, going: set[AttemptKey]) ->
     return False
 
 
-def _given_up_at(trial: Trial, pledge: Pledge) -> int:
+def given_up_at(state: State, pledge: Pledge) -> int:
     """When the last of those that are still there should have been gone, and a margin."""
-    policy = trial.policy
+    policy = state.policy
     ends = [pledge.at + policy.await_ends_s * 1000]
     for key in (*pledge.victims, *pledge.awaited):
-        attempt = trial.state.attempts.get(key)
+        attempt = state.attempts.get(key)
         if attempt is not None and attempt.ending_at is not None:
             ends.append(attempt.ending_at + attempt.grace_s * 1000)
-    ends += _ends_of_shrinking(trial.state, pledge)
+    ends += _ends_of_shrinking(state, pledge)
     return max(ends) + policy.pledge_margin_s * 1000
 
 

@@ -127,6 +127,10 @@ class Queue:
             self._hour = now // HOUR_MS
             self._sort()
 
+    def next_at(self) -> Instant | None:
+        """When the next backoff is over; None: there is none."""
+        return self._later[0][0] if self._later else None
+
     def shape(self, job_id: JobId) -> Shape | None:
         """The shape of a job that is in the queue."""
         known = self._of.get(job_id)

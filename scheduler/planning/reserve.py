@@ -16,7 +16,7 @@ from commands.shape import block_limit, demanded, ranks_per_node, replicas_min, 
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from events.job import CLASS_RANK, Span, Topology
 from events.reservation import FreedBecause
-from scheduler.planning.forecast import UNLIMITED, Forecast, SizeKey
+from scheduler.planning.forecast import UNLIMITED, Ends, Forecast, SizeKey
 from scheduler.planning.queue import limit_class_s
 from scheduler.planning.trial import Trial
 
@@ -173,18 +173,23 @@ def _earliest_on(
 def _nodes_by_block(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey]) -> dict[BlockId, Group]:
     """The nodes that the job may have: neither out of its reach nor held for the first of another pool. With what this
     cycle has started reckoned in."""
-    blocks: dict[BlockId, Group] = {}
+    blocks: dict[BlockId, Ends] = {}
     for size in sizes:
-        for block, nodes in forecast.blocks(size).items():
-            blocks[block] = sorted((*blocks[block], *nodes)) if block in blocks else nodes
+        for block, ends in forecast.blocks(size).items():
+            before = blocks.get(block)
+            blocks[block] = ends if before is None else (sorted((*before[0], *ends[0])), before[1] | ends[1])
     among = trial.eligible(job)
+    shut = 0 if among is None else ~among
     for held in trial.reservations.values():
         if held.gpu_type == job.spec.gpu_type and held.job_id != job.id:
-            among = (-1 if among is None else among) & ~trial.bits_of(held)
-    if among is not None:
-        blocks = {block: [node for node in nodes if among >> node[1] & 1] for block, nodes in blocks.items()}
-    busy = trial.busy_blocks()
-    return {block: trial.reckoned(blocks[block]) if block in busy else blocks[block] for block in sorted(blocks)}
+            shut |= trial.bits_of(held)
+    busy, found = trial.busy_blocks(), {}
+    for block in sorted(blocks):
+        nodes, bits = blocks[block]
+        if bits & shut:
+            nodes = [node for node in nodes if not shut >> node[1] & 1]
+        found[block] = trial.reckoned(nodes) if block in busy else nodes
+    return found
 
 
 def _groups(trial: Trial, blocks: dict[BlockId, Group], hint: Topology) -> list[Group]:

@@ -1,0 +1,132 @@
+"""The production core, led, without its shell: decide, apply, plan and evolve on one state, in virtual time.
+
+What the writer and the leader do around a decision is done here in the same order, but for claims, the log and the
+wire. Nothing is decided here: every fact comes from commands/ and every plan from scheduler/planning/.
+"""
+
+from collections.abc import Callable, Sequence
+
+from commands.apply import apply
+from commands.decide import decide_command, decide_leader, decide_messages, decide_tick
+from commands.decide.attempts import Draft
+from commands.evolve import begin, finish, fold_term
+from commands.messages import Command, CommandRecord
+from commands.plan import Plan
+from commands.reports import FromNode, Tick
+from commands.state import Change, State
+from events.envelope import Event, Input, Term
+from events.ids import ClusterId, CommandId, Epoch, Instant, JobId, LogId, Nonce, Principal
+from scheduler.planning.plan import Planner
+from scheduler.timers import Timers
+
+EPOCH = Epoch(1)
+PERSON, SCHEDULER = Principal("user:replay"), Principal("scheduler")
+CYCLES_MAX = 1_000
+"""Cycles in a row that all change something: more is a loop."""
+
+Decide = Callable[[Draft], object]
+
+
+class Core:
+    """One cluster and its leader, from `at` on."""
+
+    def __init__(self, cluster: ClusterId, at: Instant) -> None:
+        self.state = State(cluster)
+        self.now = at
+        self.watchers: list[Callable[[tuple[Event, ...]], None]] = []
+        """Told of the events of each accepted commit, once the indices know them."""
+        self.followers: list[Callable[[tuple[Event, ...], Sequence[Change]], None]] = []
+        """Told of them before the watchers, with the changes to the state."""
+        self.before_plan: list[Callable[[Plan], None]] = []
+        """Told of each plan before it is applied."""
+        self.cycles = 0
+        self.commits = 0
+        self._commands = 0
+        term = Term(cluster=cluster, epoch=EPOCH, nonce=Nonce("replay"), n=1, prev="", at=at, rules=1, holder="replay")
+        fold_term(self.state, term)
+        self.state.accept()
+        self.planner = Planner(self.state)
+        self.timers = Timers(self.state)
+        self.decide("leader", lambda draft: decide_leader(draft, "replay", Instant(0)))
+
+    # Inputs
+
+    def command(self, command: Command, principal: Principal = PERSON) -> tuple[Event, ...]:
+        """A command, as read from the commands log."""
+        self._commands += 1
+        record = CommandRecord(
+            id=CommandId(f"c{self._commands}"),
+            principal=principal,
+            key=f"key-{self._commands}",
+            body="",
+            sent_at=self.now,
+            command=command,
+        )
+        shown = {"key": record.key, "body": "", "command": {"job_id": getattr(command, "job_id", "")}}
+        made_by = Input(kind="command", id=record.id, body=shown, position=self._commands, log_id=LogId("commands"))
+        return self._commit(made_by, lambda draft: decide_command(draft, record))
+
+    def hear(self, batch: list[FromNode]) -> tuple[Event, ...]:
+        """What agents say, in one commit. ValueError where a registration is refused, and why."""
+
+        def decide(draft: Draft) -> None:
+            for node_id, why in decide_messages(draft, batch).items():
+                raise ValueError(f"node {node_id} cannot register: {why}")
+
+        return self.decide("reports", decide)
+
+    def tick(self, tick: Tick) -> tuple[Event, ...]:
+        """What time and silence lead to."""
+        if tick == Tick() and not self.state.follow_ups:
+            return ()
+        return self.decide("tick", lambda draft: decide_tick(draft, tick))
+
+    def plan(self) -> int:
+        """Cycles until one changes nothing, as the leader does it; how many changed something."""
+        for done in range(CYCLES_MAX):
+            if not self.cycle():
+                return done
+        raise AssertionError(f"{CYCLES_MAX} cycles in a row at {self.now} changed something")
+
+    def cycle(self) -> tuple[Event, ...]:
+        """One cycle."""
+        self.cycles += 1
+        plan = self.planner.plan(self.now)
+        for told in self.before_plan:
+            told(plan)
+        if plan.empty():
+            return ()
+        stale: list[tuple[JobId, str]] = []
+        events = self.decide("cycle", lambda draft: stale.extend(apply(draft, plan)))
+        assert not stale, f"the planner proposed on the newest state what does not hold of it: {stale}"
+        return events
+
+    # A decision becomes a commit
+
+    def decide(self, kind: str, decide: Decide) -> tuple[Event, ...]:
+        """The facts that follow, accepted; none where there are none."""
+        return self._commit(Input(kind=kind, id=f"{kind}-{self.state.meta.n + 1}"), decide)
+
+    def _commit(self, made_by: Input, decide: Decide) -> tuple[Event, ...]:
+        state, n, first = self.state, self.state.meta.n + 1, self.state.meta.seq + 1
+        begin(state, EPOCH, n, self.now)
+        draft = Draft(state)
+        decide(draft)
+        events = tuple(draft.events)
+        if not events:
+            state.discard()
+            return ()
+        finish(state, made_by, events)
+        self._before_accept(made_by, n, first, events)
+        changes = state.accept()
+        self.commits += 1
+        self.planner.feed(changes)
+        self.timers.feed(changes)
+        for follow in self.followers:
+            follow(events, changes)
+        for told in self.watchers:
+            told(events)
+        return events
+
+    def _before_accept(self, made_by: Input, n: int, first: int, events: tuple[Event, ...]) -> None:
+        """For tests, which look at a sample of commits before they are accepted."""

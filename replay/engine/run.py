@@ -1,0 +1,248 @@
+"""A scenario in virtual time: what happens, in its order; the core in the middle, model agents around it.
+
+At one instant: first what ends, then what comes, in order; then time is looked at, and it is planned until quiet. The
+next instant is that of the next thing that happens, or at which time alone could change something (moments).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from commands.messages import Command, QuotaLine, SetPolicy, SetQuota, SubmitJob
+from commands.policy import DEFAULT
+from commands.reports import FromNode, Tick
+from events.checkpoint import CheckpointRecorded, CheckpointRefused
+from events.envelope import Event
+from events.gang import GangResized
+from events.ids import ClusterId, Instant, NodeIndex, Principal, TeamId
+from events.leadership import CommandRefused
+from events.task import ReportDropped, TaskStarted
+from replay.engine.agents import OFF, Agents
+from replay.engine.core import Core
+from replay.engine.models import Models
+from replay.engine.moments import SECOND_MS, next_moment, silences
+from replay.engine.recorder import Recorder
+from replay.outcome import Outcome
+from replay.scenario import Arrival, Scenario, Silence, TeamQuota
+
+MESSAGES_A_COMMIT = 256
+CLUSTER = ClusterId("replay")
+STANDSTILL_MS = 86_400_000
+"""Where nothing is to come any more, and nothing has changed for so long, nothing will."""
+QUIET = {CheckpointRecorded, CheckpointRefused, ReportDropped, TaskStarted}
+"""Facts that let nothing fit that did not: they do not count in what the planner remembers (turns.Memory)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a replay is: `part` of its submissions, in thousandths."""
+
+    at: Instant
+    part: int
+    ended: int
+    waiting: int
+
+
+Told = Callable[[Progress], None]
+
+
+def run(
+    scenario: Scenario,
+    policy_name: str = "",
+    *,
+    models: Models = OFF,
+    sample_s: int = 900,
+    look_s: int | None = None,
+    progress: Told | None = None,
+) -> Outcome:
+    """Let the production core schedule the scenario. `sample_s`: interval of the samples. `look_s`: run cycles so often
+    even where nothing can have changed, as the leader does each second. ValueError: the scenario's nodes, quotas or
+    policy cannot be set up, and which."""
+    return Replay(scenario, models=models, sample_s=sample_s, look_s=look_s).run(policy_name, progress)
+
+
+class Replay:
+    """One scenario, and how far it is."""
+
+    def __init__(
+        self, scenario: Scenario, *, models: Models = OFF, sample_s: int = 900, look_s: int | None = None
+    ) -> None:
+        self.scenario = scenario
+        self.core = Core(CLUSTER, scenario.start_at)
+        self.agents = Agents(self.core.state, lambda: self.core.now, self._at, models=models)
+        self.recorder = Recorder(self.core, sample_s=sample_s)
+        self._look_ms = None if look_s is None else look_s * SECOND_MS
+        self._agenda: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self._arrived = 0
+        self._commanded = 0
+        self._to_plan = False
+        self._grew_smaller = False
+        self._moment: Instant | None = None
+        self._moment_known = False
+        self._changed_at = self.core.now
+        self.core.watchers += [self.agents.see, self._see]
+        self._boot()
+
+    # Setting up
+
+    def _boot(self) -> None:
+        scenario, core = self.scenario, self.core
+        nodes = [self.agents.register(said) for said in scenario.nodes]
+        self._hear(nodes)
+        if scenario.policy != DEFAULT:
+            self._must(SetPolicy(policy=scenario.policy.model_dump(mode="json")), "policy")
+        for command in _quotas(scenario.quotas):
+            self._must(command, f"quota of {command.team}")
+        for silence in scenario.silences:
+            self._plan_silence(silence)
+        core.plan()
+
+    def _must(self, command: Command, what: str) -> None:
+        for event in self.core.command(command):
+            if isinstance(event, CommandRefused):
+                raise ValueError(f"{what}: {event.field} {event.value}: {event.code}, {event.limit}")
+
+    def _plan_silence(self, silence: Silence) -> None:
+        index = self.core.state.node_index.get(silence.node_id)
+        if index is None:
+            raise ValueError(f"silences: there is no node {silence.node_id}")
+        self._at(silence.at, lambda: self._hearing(self.agents.fall_silent, index))
+        if silence.until is not None:
+            self._at(silence.until, lambda: self._hearing(self.agents.come_back, index))
+
+    def _hearing(self, change: Callable[[NodeIndex], None], index: NodeIndex) -> None:
+        change(index)
+        self._moment_known = False
+
+    # Time goes on
+
+    def run(self, policy_name: str, progress: Told | None = None) -> Outcome:
+        """All of it."""
+        end_at = self.scenario.end_at
+        told = -1
+        while (at := self._next()) is not None and (end_at is None or at <= end_at):
+            self.recorder.until(at)
+            self.core.now = at
+            self._instant()
+            part = 1000 * self._arrived // max(1, len(self.scenario.arrivals))
+            if progress is not None and part != told:
+                told = part
+                progress(self._progress(part))
+        if end_at is not None:
+            self.recorder.until(end_at)
+            self.core.now = end_at
+        return self.recorder.outcome(self.scenario, policy_name)
+
+    def _progress(self, part: int) -> Progress:
+        ended = len(self.core.state.ended)
+        return Progress(at=self.core.now, part=part, ended=ended, waiting=len(self.core.planner.queue))
+
+    def _next(self) -> Instant | None:
+        """When something happens next; None: nothing will any more, or all jobs have ended."""
+        scenario, core = self.scenario, self.core
+        times = [self._agenda[0][0]] if self._agenda else []
+        if self._arrived < len(scenario.arrivals):
+            times.append(scenario.arrivals[self._arrived].at)
+        elif not core.state.jobs.rows:
+            return None
+        if self._commanded < len(scenario.commands):
+            times.append(scenario.commands[self._commanded].at)
+        if not times and core.now - self._changed_at > STANDSTILL_MS:
+            return None
+        if not self._moment_known:
+            self._moment, self._moment_known = next_moment(core, self.agents), True
+        if self._moment is not None:
+            times.append(self._moment)
+        if self._grew_smaller:
+            times.append(core.now + SECOND_MS)
+        if self._look_ms is not None and times:
+            times.append((core.now // self._look_ms + 1) * self._look_ms)
+        return Instant(max(core.now, min(times))) if times else None
+
+    def _instant(self) -> None:
+        """What happens now, until nothing more does."""
+        moment = self._moment is not None and self._moment <= self.core.now
+        self._to_plan = moment or self._grew_smaller or self._look_ms is not None
+        self._moment_known = self._moment_known and not self._to_plan
+        self._grew_smaller = False
+        while True:
+            self._ends()
+            self._comes()
+            self._looks()
+            if self._to_plan:
+                self._to_plan = False
+                self.core.plan()
+                self._to_plan = False
+            if not self._agenda or self._agenda[0][0] > self.core.now:
+                return
+
+    def _ends(self) -> None:
+        """What agents do, and say."""
+        agenda, now, agents = self._agenda, self.core.now, self.agents
+        while agenda and agenda[0][0] <= now:
+            heappop(agenda)[2]()
+        said, agents.said = agents.said, []
+        self._hear(said)
+        orders, agents.orders = agents.orders, []
+        for order in orders:
+            self.core.command(order)
+
+    def _hear(self, said: list[FromNode]) -> None:
+        for first in range(0, len(said), MESSAGES_A_COMMIT):
+            self.core.hear(said[first : first + MESSAGES_A_COMMIT])
+
+    def _comes(self) -> None:
+        """Commands and submissions of now, in the order of their times; commands first."""
+        scenario, now = self.scenario, self.core.now
+        while self._commanded < len(scenario.commands) and scenario.commands[self._commanded].at <= now:
+            self._commanded += 1
+            self.core.command(scenario.commands[self._commanded - 1].command)
+        while self._arrived < len(scenario.arrivals) and scenario.arrivals[self._arrived].at <= now:
+            self._arrived += 1
+            self._submit(scenario.arrivals[self._arrived - 1])
+
+    def _submit(self, arrival: Arrival) -> None:
+        self.agents.work[arrival.job_id] = arrival.work
+        self.recorder.arrives(arrival)
+        principal = Principal(f"user:{arrival.user or arrival.spec.team}")
+        for event in self.core.command(SubmitJob(job_id=arrival.job_id, spec=arrival.spec), principal):
+            if isinstance(event, CommandRefused):
+                self.recorder.refused(arrival, event.code)
+
+    def _looks(self) -> None:
+        """At the time: silence, limits, what follows from ends."""
+        core = self.core
+        core.tick(Tick(silent=tuple(silences(core, self.agents)), due=tuple(core.timers.due(core.now))))
+
+    def _at(self, at: Instant, action: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._agenda, (at, self._count, action))
+
+    def _see(self, events: tuple[Event, ...]) -> None:
+        """Does it have to be planned again?"""
+        for event in events:
+            if type(event) not in QUIET:
+                self._to_plan = True
+                self._moment_known = False
+                self._changed_at = self.core.now
+            if isinstance(event, GangResized) and event.stopped:
+                self._grew_smaller = True
+
+
+def _quotas(lines: tuple[TeamQuota, ...]) -> list[SetQuota]:
+    """One command a team, in the order in which teams come."""
+    teams: dict[TeamId, list[TeamQuota]] = {}
+    for line in lines:
+        teams.setdefault(line.team, []).append(line)
+    return [
+        SetQuota(
+            team=team,
+            lines=tuple(
+                QuotaLine(gpu_type=line.gpu_type, guaranteed=line.guaranteed, borrow_limit=line.borrow_limit)
+                for line in own
+            ),
+            classes=own[0].classes,
+        )
+        for team, own in teams.items()
+    ]
