@@ -65,10 +65,16 @@ class Replay:
     """One scenario, and how far it is."""
 
     def __init__(
-        self, scenario: Scenario, *, models: Models = OFF, sample_s: int = 900, look_s: int | None = None
+        self,
+        scenario: Scenario,
+        *,
+        models: Models = OFF,
+        sample_s: int = 900,
+        look_s: int | None = None,
+        lead: Callable[[ClusterId, Instant], Core] = Core,
     ) -> None:
         self.scenario = scenario
-        self.core = Core(CLUSTER, scenario.start_at)
+        self.core = lead(CLUSTER, scenario.start_at)
         self.agents = Agents(self.core.state, lambda: self.core.now, self._at, models=models)
         self.recorder = Recorder(self.core, sample_s=sample_s)
         self._look_ms = None if look_s is None else look_s * SECOND_MS

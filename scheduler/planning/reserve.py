@@ -63,7 +63,7 @@ def usable(trial: Trial, job: Job) -> int | None:
 def standing_on(trial: Trial, gpu_type: GpuType) -> tuple[object, ...]:
     """The reservations of a type, with all that others' chances on their nodes depend on."""
     return tuple(
-        (key, held.job_id, held.start_at, _tier(trial, held))
+        (key, held.job_id, trial.bits_of(held), held.start_at, _tier(trial, held))
         for key, held in sorted(trial.reservations.items())
         if key[0] == gpu_type
     )
