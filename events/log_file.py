@@ -117,9 +117,11 @@ class LogFile:
         line = self._file.readline()
         if not line or line.startswith(b"{"):
             return None
-        offset = self._offset(line)
-        _, how, value = line.rstrip(b"\n").split(b"\t", 2)
-        return Raw(offset, b64decode(value) if how == b"64" else value)
+        try:
+            offset, how, value = line.split(b"\t", 2)
+            return Raw(int(offset), value[:-1] if how == b"=" else b64decode(value))
+        except ValueError as error:
+            raise LogUnusable(f"{self._path}: a line is no record: {error}") from None
 
     def _offset(self, line: bytes) -> int:
         try:

@@ -90,8 +90,11 @@ class _Walk:
         end = await self._log.end()
         async for batch in self._batches(end):
             for raw in batch:
-                await self._take(raw)
-                if self._window.over(self._chain.head):
+                try:
+                    self._take(raw)
+                except Suspicious as suspicious:
+                    raise _Found(await self._diagnose(suspicious)) from None
+                if self._window.last is not None and self._window.over(self._chain.head):
                     return  # the record behind the window has confirmed the last one in it
             self._request.progress(batch[-1].offset + 1, end + 1)
         self._check_noted_end()
@@ -112,13 +115,10 @@ class _Walk:
 
     # One record
 
-    async def _take(self, raw: Raw) -> None:
-        before, report = self._chain.head, self.report
-        try:
-            outcome = self._chain.take(raw)
-        except Suspicious as suspicious:
-            raise _Found(await self._diagnose(suspicious)) from None
-        report.records += 1
+    def _take(self, raw: Raw) -> None:
+        before = self._chain.head
+        outcome = self._chain.take(raw)
+        self.report.records += 1
         if isinstance(outcome, Dropped):
             self._drop(raw, outcome)
             return
