@@ -2,7 +2,7 @@
 
 Nine of ten jobs want a node or less. A few per thousand are giants, a 24th to a third of the fleet: they hold most of
 the GPU-hours. Run times go from two minutes to three days, most of them short; people ask for more time than they
-need. One in twenty waits already as the day begins. A fifth comes in bursts: sweeps of one team, 50 a second. Of each
+need. One in eight waits already as the day begins. A fifth comes in bursts: sweeps of one team, 50 a second. Of each
 kind of job the run times are stretched until together they ask for its part of `load` of the fleet's GPU-hours.
 """
 
@@ -39,7 +39,7 @@ CLASSES = {
 PARTS = {"giant": 55, "middle": 25, "small": 20}
 """Percent of the GPU-hours that each kind asks for."""
 BURSTS_PERCENT, BURST_JOBS, BURST_A_SECOND = 20, (50, 400), 50
-SMALL_PERCENT, BACKLOG_PERCENT = 90, 5
+SMALL_PERCENT, BACKLOG_PERCENT = 90, 12
 CANCELLED_PERCENT, FAILED_PERCENT = 4, 6
 FAULTS_PER_THOUSAND_NODES = 5
 OUTAGE_S = (600, 6 * HOUR_S)

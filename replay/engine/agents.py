@@ -8,6 +8,7 @@ then, in ms.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from commands.decide.attempts import FAULTS
 from commands.entities import Attempt, AttemptKey
@@ -126,7 +127,7 @@ class Agents:
             return
         for rank in ranks:
             if attempt.stays(rank):
-                self._write(attempt, rank, TaskStartedReport(number=0, lease_id=lease_id(*key, rank)))
+                self._say(attempt, rank, TaskStartedReport)
 
     def _running(self, event: GangRunning) -> None:
         key = (event.job_id, event.attempt)
@@ -186,7 +187,7 @@ class Agents:
     def _rank_gone(self, key: AttemptKey, rank: int) -> None:
         attempt = self._state.attempts.get(key)
         if key in self.runs and attempt is not None and attempt.live(rank):
-            self._write(attempt, rank, _ended(attempt, rank, TaskEnd.STOPPED, SIGTERMED))
+            self._say(attempt, rank, TaskEndedReport, end=TaskEnd.STOPPED, exit_code=SIGTERMED)
 
     def _saves(self, key: AttemptKey, interval_ms: int) -> None:
         """A checkpoint each interval, as long as it runs."""
@@ -203,15 +204,8 @@ class Agents:
         if rank is None:
             return
         sequence = self._saved[key[0]] = self._saved.get(key[0], 0) + 1
-        report = CheckpointReport(
-            number=0,
-            lease_id=lease_id(*key, rank),
-            sequence=sequence,
-            uri="replay",
-            size_bytes=1,
-            step=run.done(self._clock()),
-        )
-        self._write(attempt, rank, report)
+        step = run.done(self._clock())
+        self._say(attempt, rank, CheckpointReport, sequence=sequence, uri="replay", size_bytes=1, step=step)
 
     def _end(self, key: AttemptKey) -> None:
         """The work is done, unless it was told to stop before, or goes on for longer."""
@@ -252,18 +246,20 @@ class Agents:
             return
         for rank in range(len(attempt.ranks)):
             if attempt.live(rank):
-                self._write(attempt, rank, _ended(attempt, rank, end, exit_code, finished))
+                self._say(attempt, rank, TaskEndedReport, end=end, exit_code=exit_code, finished=finished)
 
     def _finished(self, event: JobFinished) -> None:
         self._saved.pop(event.job_id, None)
 
     # The wire
 
-    def _write(self, attempt: Attempt, rank: int, report: Report) -> None:
+    def _say(self, attempt: Attempt, rank: int, report: Callable[..., Report], **fields: Any) -> None:
         """On the agent's disk; sent at once, or once the node can be heard again."""
         index = attempt.ranks[rank][0]
         number = self._written[index] = self._written.get(index, 0) + 1
-        said = FromNode(node_id=self._registers[index].node_id, message=replace(report, number=number))
+        lease = lease_id(attempt.job_id, attempt.number, rank)
+        made = report(number=number, lease_id=lease, **fields)
+        said = FromNode(node_id=self._registers[index].node_id, message=made)
         if index in self.silent:
             self._unsent.setdefault(index, []).append(said)
         else:
@@ -281,11 +277,6 @@ class Agents:
         running = tuple(Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases)
         said = replace(self._registers[index], running=running, last_report=self._written.get(index, 0))
         self.said += [FromNode(node_id=said.node_id, message=said), *self._unsent.pop(index, [])]
-
-
-def _ended(attempt: Attempt, rank: int, end: TaskEnd, exit_code: int | None, finished: bool = False) -> TaskEndedReport:
-    lease = lease_id(*attempt.key, rank)
-    return TaskEndedReport(number=0, lease_id=lease, end=end, exit_code=exit_code, finished=finished)
 
 
 _FOLLOWS: dict[type, Callable[[Agents, Event], None]] = {

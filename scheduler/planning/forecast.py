@@ -4,6 +4,7 @@ A lease is expected to hold its GPUs until its run-time limit, or while it is be
 Kept in step by accepted commits; a block is reckoned again when something on it changed and somebody asks.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 from commands.entities import Attempt, Node, NodeState
@@ -29,8 +30,10 @@ class Forecast:
         self._place: dict[NodeIndex, tuple[SizeKey, BlockId]] = {}
         self._ends: dict[NodeIndex, int] = {}
         """When each node is wholly free; OUT: it takes no work."""
+        self._out = 0
         self._dirty: set[NodeIndex] = set()
         self._known: dict[tuple[SizeKey, BlockId], Ends] = {}
+        self._counted: dict[tuple[SizeKey, BlockId], tuple[Ends, int, int, int]] = {}
         self._version = 0
         for index in sorted(state.nodes.rows):
             self._enter(state.nodes[index])
@@ -59,6 +62,23 @@ class Forecast:
         self._refresh()
         return {block: self._of_block(size, block) for block in sorted(self._members[size])}
 
+    def out(self) -> int:
+        """Bitset of the nodes that take no work."""
+        self._refresh()
+        return self._out
+
+    def free_by(self, size: SizeKey, time: int, shut: int) -> dict[BlockId, int]:
+        """Per block how many nodes are wholly free by then, those of the bitset `shut` left out. What was counted last
+        is kept."""
+        found: dict[BlockId, int] = {}
+        for block, ends in self.blocks(size).items():
+            hidden = ends[1] & shut
+            known = self._counted.get((size, block))
+            if known is None or known[0] is not ends or known[1] != time or known[2] != hidden:
+                known = self._counted[size, block] = (ends, time, hidden, _free_by(ends[0], time, hidden))
+            found[block] = known[3]
+        return found
+
     def ends_at(self, attempt: Attempt, now: Instant) -> Instant:
         """When an attempt is expected to have ended, never before `now`."""
         end = _expected_end(attempt)
@@ -79,6 +99,7 @@ class Forecast:
             end = self._whole_at(self._state.nodes.rows[index])
             if end != self._ends.get(index):
                 self._ends[index] = end
+                self._out = self._out | 1 << index if end == OUT else self._out & ~(1 << index)
                 self._moved(self._place[index])
         self._dirty.clear()
 
@@ -106,6 +127,11 @@ class Forecast:
     def _moved(self, place: tuple[SizeKey, BlockId]) -> None:
         self._known.pop(place, None)
         self._version += 1
+
+
+def _free_by(nodes: list[tuple[int, NodeIndex]], time: int, hidden: int) -> int:
+    by = bisect_right(nodes, (time, NodeIndex(1 << 60)))
+    return sum(not hidden >> index & 1 for _, index in nodes[:by]) if hidden else by
 
 
 def _in_service(node: Node) -> bool:

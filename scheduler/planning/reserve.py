@@ -107,7 +107,7 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     held = trial.reservations.get(key)
     if held is not None and held.job_id != job.id:
         return None
-    standing = held is not None and stands(trial, held)
+    standing = held is not None and stands(trial, forecast, held)
     found = earliest(trial, forecast, job, before=held.start_at if held is not None and standing else None)
     if found is None or (held is not None and not _worth_moving(trial, held, found, standing)):
         return None
@@ -118,9 +118,9 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     return hold
 
 
-def stands(trial: Trial, held: Reservation) -> bool:
+def stands(trial: Trial, forecast: Forecast, held: Reservation) -> bool:
     """May it still start where and when it was told? Else any other place that is as good is better."""
-    return trial.now <= held.start_at and trial.in_service(held.nodes)
+    return trial.now <= held.start_at and not trial.bits_of(held) & forecast.out()
 
 
 def _worth_moving(trial: Trial, held: Reservation, found: Start, standing: bool) -> bool:
@@ -155,6 +155,8 @@ def _earliest_on(
     """On nodes of one number of GPUs; their memory may differ."""
     hint = demanded(job.spec)
     wanted = -(-replicas_min(job.spec) // ranks_per_node(job.spec, sizes[0][1]))
+    if before is not None and not _could(trial, forecast, job, sizes, before, wanted):
+        return None
     groups = _groups(trial, _nodes_by_block(trial, forecast, job, sizes), hint)
     most = 1 if hint.pack is Span.RACK else block_limit(hint) or len(groups)
     each = 1 if hint.spread is Span.BLOCK else wanted
@@ -170,20 +172,32 @@ def _earliest_on(
     return start_at, tuple(sorted(_choose(groups, start, wanted, each)))
 
 
-def _nodes_by_block(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey]) -> dict[BlockId, Group]:
-    """The nodes that the job may have: neither out of its reach nor held for the first of another pool. With what this
-    cycle has started reckoned in."""
-    blocks: dict[BlockId, Ends] = {}
-    for size in sizes:
-        for block, ends in forecast.blocks(size).items():
-            before = blocks.get(block)
-            blocks[block] = ends if before is None else (sorted((*before[0], *ends[0])), before[1] | ends[1])
+def _could(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey], before: Instant, wanted: int) -> bool:
+    """Could enough be free before that time? A look that costs little: it never says no where there may be."""
+    if len(sizes) > 1 or trial.busy_until:
+        return True
+    free = forecast.free_by(sizes[0], before - 1, _shut(trial, job))
+    return sum(sorted(free.values(), reverse=True)[: block_limit(demanded(job.spec))]) >= wanted
+
+
+def _shut(trial: Trial, job: Job) -> int:
+    """Bitset of the nodes that the job may not have: out of its reach, or held for the first of another pool."""
     among = trial.eligible(job)
     shut = 0 if among is None else ~among
     for held in trial.reservations.values():
         if held.gpu_type == job.spec.gpu_type and held.job_id != job.id:
             shut |= trial.bits_of(held)
-    busy, found = trial.busy_blocks(), {}
+    return shut
+
+
+def _nodes_by_block(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey]) -> dict[BlockId, Group]:
+    """The nodes that the job may have. With what this cycle has started reckoned in."""
+    blocks: dict[BlockId, Ends] = {}
+    for size in sizes:
+        for block, ends in forecast.blocks(size).items():
+            before = blocks.get(block)
+            blocks[block] = ends if before is None else (sorted((*before[0], *ends[0])), before[1] | ends[1])
+    shut, busy, found = _shut(trial, job), trial.busy_blocks(), {}
     for block in sorted(blocks):
         nodes, bits = blocks[block]
         if bits & shut:

@@ -6,7 +6,7 @@ back at the end of the cycle: a plan that is not applied leaves no trace (C-70).
 
 from dataclasses import dataclass, field
 
-from commands.entities import AttemptKey, Job, NodeState, Reservation, ReservationKey
+from commands.entities import AttemptKey, Job, Reservation, ReservationKey
 from commands.policy import Policy
 from commands.shape import least_charge
 from commands.state import State
@@ -80,16 +80,6 @@ class Trial:
                 bits |= 1 << index
             known = self.held[reservation.key] = (reservation.nodes, bits)
         return known[1]
-
-    def in_service(self, nodes: tuple[NodeIndex, ...]) -> bool:
-        """Do all of them still take work?"""
-        rows = self.state.nodes.rows
-        return all(
-            rows[index].drained is None
-            and not rows[index].broken
-            and rows[index].state in (NodeState.UP, NodeState.SUSPECT)
-            for index in nodes
-        )
 
     def busy_blocks(self) -> set[BlockId]:
         """Blocks on which this cycle has started something."""

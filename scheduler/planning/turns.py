@@ -185,7 +185,9 @@ class Turns:
     def _seeks(self, job: Job) -> bool:
         """Does its reservation not stand any more? Then the best other place changes with what this cycle takes."""
         held = self._trial.reservations.get((job.spec.gpu_type, self._trial.pool_of(job)))
-        return held is not None and held.job_id == job.id and not reserve.stands(self._trial, held)
+        if held is None or held.job_id != job.id:
+            return False
+        return not reserve.stands(self._trial, self._planner.forecast, held)
 
     def _until(self, job: Job) -> Instant:
         """Up to when time alone changes nothing: protections end, new victims may be taken, a start is overdue."""

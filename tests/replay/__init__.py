@@ -1,1 +1,1 @@
-"""Tests of replay/: verify, recorded days, the engine and its reports."""
+"""Tests of replay."""
