@@ -122,7 +122,9 @@ def cut_at_gap(after: int, records: Sequence[Raw]) -> Sequence[Raw]:
     return whole
 
 
-async def filtered(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted | Dropped]:
+async def filtered(
+    log: RecordLog, head: Head = START, *, until: int | None = None
+) -> AsyncIterator[Accepted | Dropped]:
     """The filter's word on every record after `head`, up to offset `until` (default: the end as it is now). Raises
     ChainBroken."""
     last = await log.end() if until is None else until
@@ -138,7 +140,7 @@ async def filtered(log: EventLog, head: Head = START, *, until: int | None = Non
                 return
 
 
-async def accepted(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted]:
+async def accepted(log: RecordLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted]:
     """Those of them that count."""
     async for outcome in filtered(log, head, until=until):
         if isinstance(outcome, Accepted):

@@ -61,13 +61,15 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One submission. `user`: who submitted it, for the report; "" where that is not known."""
+    """One submission. `user`: who submitted it, for the report; "" where that is not known. `elements`: of an array,
+    what those do that do not do as `work` says."""
 
     at: Instant
     job_id: JobId
     spec: JobSpec
     work: Work
     user: str = ""
+    elements: dict[JobId, Work] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

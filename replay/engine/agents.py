@@ -6,7 +6,7 @@ not saved. A job resumes where the state says that it was saved: the step of its
 then, in ms.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -102,7 +102,7 @@ class Agents:
         for event in events:
             follow = _FOLLOWS.get(type(event))
             if follow is not None:
-                follow(self, event)
+                getattr(self, follow)(event)
 
     def work_of(self, job_id: JobId) -> Work:
         """Its own, or its array's."""
@@ -121,7 +121,7 @@ class Agents:
         self.runs[key] = Run(self._clock())
         self._in(self.work_of(event.job_id).start_s * 1000, lambda: self._start(key, range(len(event.ranks))))
 
-    def _start(self, key: AttemptKey, ranks: range) -> None:
+    def _start(self, key: AttemptKey, ranks: Iterable[int]) -> None:
         attempt = self._state.attempts.get(key)
         if key not in self.runs or attempt is None or attempt.ending is not None:
             return
@@ -269,21 +269,24 @@ class Agents:
         """The node runs on, and nobody hears it."""
         self.silent.setdefault(index, self._clock())
 
-    def come_back(self, index: NodeIndex) -> None:
+    def come_back(self, index: NodeIndex, *, wiped: bool = False) -> None:
         """Its agent registers with what it has, and sends what it wrote."""
-        if self.silent.pop(index, None) is None:
-            return
-        leases = (lease_id(*held) for held in self._state.nodes[index].leases)
+        if self.silent.pop(index, None) is not None:
+            self.register_again(index, wiped=wiped)
+
+    def register_again(self, index: NodeIndex, *, wiped: bool = False) -> None:
+        """With this leader, or after a while. `wiped`: nothing runs on it any more."""
+        leases = () if wiped else (lease_id(*held) for held in self._state.nodes[index].leases)
         running = tuple(Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases)
         said = replace(self._registers[index], running=running, last_report=self._written.get(index, 0))
         self.said += [FromNode(node_id=said.node_id, message=said), *self._unsent.pop(index, [])]
 
 
-_FOLLOWS: dict[type, Callable[[Agents, Event], None]] = {
-    GangAllocated: Agents._allocated,
-    GangRunning: Agents._running,
-    GangEnding: Agents._stops,
-    GangResized: Agents._resized,
-    TaskStarted: Agents._rank_started,
-    JobFinished: Agents._finished,
+_FOLLOWS: dict[type, str] = {
+    GangAllocated: "_allocated",
+    GangRunning: "_running",
+    GangEnding: "_stops",
+    GangResized: "_resized",
+    TaskStarted: "_rank_started",
+    JobFinished: "_finished",
 }

@@ -92,7 +92,7 @@ def _unreadable(unread: dict[str, Any]) -> Question:
 
 def reports(made_by: Input) -> Question:
     """A batch of messages. Raises NoInput."""
-    batch: tuple[FromNode, ...] = _typed(tuple[FromNode, ...], made_by.body)
+    batch = read_reports(made_by)
     alone = _set_aside(batch[0]) if len(batch) == 1 else None
     return Question(SCHEDULER, lambda draft: decide_messages(draft, batch), alone)
 
@@ -111,9 +111,21 @@ def _set_aside(said: FromNode) -> Callable[[Draft, str], object] | None:
     return instead
 
 
-def tick(made_by: Input) -> Question:
+def read_reports(made_by: Input) -> tuple[FromNode, ...]:
+    """The batch. Raises NoInput."""
+    batch: tuple[FromNode, ...] = _typed(tuple[FromNode, ...], made_by.body)
+    return batch
+
+
+def read_tick(made_by: Input) -> Tick:
     """What was observed. Raises NoInput."""
     observed: Tick = _typed(Tick, made_by.body)
+    return observed
+
+
+def tick(made_by: Input) -> Question:
+    """What was observed. Raises NoInput."""
+    observed = read_tick(made_by)
     return Question(SCHEDULER, lambda draft: decide_tick(draft, observed))
 
 

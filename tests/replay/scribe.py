@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,12 +12,11 @@ from commands.decide import decide_command, decide_messages
 from commands.messages import Command, CommandRecord, encode_command
 from commands.plan import Planned
 from commands.reports import FromNode, Tick
-from commands.snapshot import RULES_VERSION
 from events import codec
 from events.chain import START, Accepted, Head, admit
-from events.envelope import Event, Genesis, Input, Record, Term
-from events.ids import ClusterId, CommandId, Instant, LogId, Nonce, Principal
-from replay.engine.core import EPOCH, PERSON, SCHEDULER, Core, Decide
+from events.envelope import Event, Genesis, Input, Term
+from events.ids import ClusterId, CommandId, Instant, LogId, Principal
+from replay.engine.core import PERSON, SCHEDULER, Core, Decide
 from scheduler.proposal import Occasion, fitting, propose
 
 COMMANDS = LogId("commands")
@@ -30,22 +30,13 @@ class Scribe(Core):
         self.head: Head = START
         self._cycle: tuple[int | None, int | None] = (None, None)
         self._body: Any = None
+        self._last_at = Instant(0)
         self._write(codec.encode(Genesis(log_id=LogId("scribe"), cluster=cluster)))
-        self._write_term(cluster, at)
         super().__init__(cluster, at)
 
-    def _write_term(self, cluster: ClusterId, at: Instant) -> None:
-        term: Record = Term(
-            cluster=cluster,
-            epoch=EPOCH,
-            nonce=Nonce("replay"),
-            n=1,
-            prev=self.head.hash,
-            at=at,
-            rules=RULES_VERSION,
-            holder="replay",
-        )
-        self._write(codec.encode(term))
+    def _write_term(self, term: Term) -> None:
+        self._last_at = self.head.at
+        self._write(codec.encode(replace(term, prev=self.head.hash)))
 
     def _write(self, raw: bytes) -> None:
         outcome = admit(self.head, len(self.records), raw)
@@ -82,7 +73,7 @@ class Scribe(Core):
         finally:
             self._body = None
 
-    def cycle(self) -> tuple[Event, ...]:
+    def cycle(self, made_at: Instant | None = None) -> tuple[Event, ...]:
         """As Core.cycle."""
         self.cycles += 1
         plan = self.planner.plan(self.now)
@@ -91,16 +82,17 @@ class Scribe(Core):
         self._cycle = (self.cycles, plan.n)
         try:
             made_by = self._input("cycle", Planned(at=self.now))
+            self.now = self.now if made_at is None else max(self.now, made_at)
             return self._commit(made_by, lambda draft: apply(draft, plan))
         finally:
             self._cycle = (None, None)
 
     def _input(self, kind: str, body: Any) -> Input:
-        return Input(kind=kind, id=f"{kind}-{EPOCH}-{self.state.meta.n + 1}", body=body)
+        return Input(kind=kind, id=f"{kind}-{self.epoch}-{self.state.meta.n + 1}", body=body)
 
     def decide(self, kind: str, decide: Decide) -> tuple[Event, ...]:
         """As Core.decide."""
-        body = {"holder": "replay", "last_at": 0, "restored": None} if kind == "leader" else self._body
+        body = {"holder": "replay", "last_at": self._last_at, "restored": None} if kind == "leader" else self._body
         return self._commit(self._input(kind, body), decide)
 
     def _commit(self, made_by: Input, decide: Decide) -> tuple[Event, ...]:
