@@ -19,13 +19,14 @@ class Said:
     """What was reported of one rank of an attempt, as it was recorded.
 
     `after_ms`: since the rank was granted; with `stopped`, since it was told to stop. `end`: None: it started, or with
-    `saved` a checkpoint was accepted; else how it ended.
+    `saved` a checkpoint was accepted, or with `missing` its node registered without it; else how it ended.
     """
 
     rank: int
     after_ms: int
     stopped: bool = False
     saved: bool = False
+    missing: bool = False
     end: TaskEnd | None = None
     exit_code: int | None = None
     finished: bool = False
@@ -34,10 +35,12 @@ class Said:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
     """An attempt as it was recorded. Whatever happens, its ranks take as long to start, and to go when they are told
-    to. Only where it is granted when it was granted then do they also save and end as they did then."""
+    to. Only where it is granted when it was granted then do they also save and end as they did then. `told`: ranks that
+    were told to stop."""
 
     granted_at: Instant
     said: tuple[Said, ...]
+    told: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +115,10 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
-    """Another leader: each node may be granted on again once it has registered with it."""
+    """Another leader: each node may be granted on again once it has registered with it. `gone_at`: the last that was
+    heard of the one before."""
 
+    gone_at: Instant
     at: Instant
     confirmed: tuple[tuple[Instant, NodeId], ...]
 

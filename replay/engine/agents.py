@@ -26,7 +26,7 @@ from commands.reports import (
 from commands.state import State
 from events.envelope import Event
 from events.gang import GangAllocated, GangEnding, GangResized, GangRunning
-from events.ids import Instant, JobId, NodeIndex, lease_id
+from events.ids import Instant, JobId, LeaseId, NodeIndex, lease_id
 from events.job import EndReason, JobFinished
 from events.task import TaskEnd, TaskStarted
 from replay.engine.models import FULL, Models
@@ -198,9 +198,10 @@ class Agents:
         if self._clock() + interval_ms < run.ends_at:
             self._in(interval_ms, lambda: self._saves(key, interval_ms))
 
-    def _save(self, key: AttemptKey, run: Run) -> None:
+    def _save(self, key: AttemptKey, run: Run, rank: int | None = None) -> None:
         attempt = self._state.attempts[key]
-        rank = next((rank for rank in range(len(attempt.ranks)) if attempt.live(rank)), None)
+        if rank is None:
+            rank = next((rank for rank in range(len(attempt.ranks)) if attempt.live(rank)), None)
         if rank is None:
             return
         sequence = self._saved[key[0]] = self._saved.get(key[0], 0) + 1
@@ -274,10 +275,12 @@ class Agents:
         if self.silent.pop(index, None) is not None:
             self.register_again(index, wiped=wiped)
 
-    def register_again(self, index: NodeIndex, *, wiped: bool = False) -> None:
-        """With this leader, or after a while. `wiped`: nothing runs on it any more."""
+    def register_again(self, index: NodeIndex, *, wiped: bool = False, without: LeaseId | None = None) -> None:
+        """With this leader, or after a while. `wiped`: nothing runs on it any more; `without`: this does not."""
         leases = () if wiped else (lease_id(*held) for held in self._state.nodes[index].leases)
-        running = tuple(Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases)
+        running = tuple(
+            Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases if lease != without
+        )
         said = replace(self._registers[index], running=running, last_report=self._written.get(index, 0))
         self.said += [FromNode(node_id=said.node_id, message=said), *self._unsent.pop(index, [])]
 

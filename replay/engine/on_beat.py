@@ -35,9 +35,9 @@ class OnBeat(Replay):
         if not self._moment_known:
             self._moment, self._moment_known = next_moment(core, self.agents), True
         if self._moment is not None and not self._awaited(self._moment):
-            times.append(self._moment)
+            times.append(self._led_again(self._moment))
         if self._pending is not None and not self._awaited(self._pending):
-            times.append(self._pending + SECOND_MS)
+            times.append(self._overdue_at(self._pending))
         return Instant(max(core.now, min(times))) if times else None
 
     def _awaited(self, since: Instant) -> bool:
@@ -47,7 +47,7 @@ class OnBeat(Replay):
     def _instant(self) -> None:
         """What happens now; then the beats of now, in order."""
         now = self.core.now
-        late = self._moment is not None and self._moment <= now and not self._awaited(self._moment)
+        late = self._moment is not None and self._moment <= now and not self._awaited(self._moment) and self._led(now)
         self._to_plan = False
         self._ends()
         self._comes()
@@ -71,8 +71,21 @@ class OnBeat(Replay):
             found.append(self._beats.popleft())
         return found
 
+    def _overdue_at(self, pending: Instant) -> Instant:
+        return self._led_again(Instant(pending + SECOND_MS))
+
+    def _led_again(self, at: Instant) -> Instant:
+        """Then, or when the next leader begins."""
+        return next((other.at for other in self.scenario.taken_over if other.gone_at <= at < other.at), at)
+
     def _is_overdue(self, now: Instant) -> bool:
-        return self._pending is not None and now >= self._pending + SECOND_MS and not self._awaited(self._pending)
+        if self._pending is None or now < self._pending + SECOND_MS or self._awaited(self._pending):
+            return False
+        return self._led(now)
+
+    def _led(self, now: Instant) -> bool:
+        """Did somebody lead then?"""
+        return not any(other.gone_at <= now < other.at for other in self.scenario.taken_over)
 
     def _cycle(self, beat: Beat) -> None:
         self._to_plan, self._pending = False, None

@@ -11,7 +11,7 @@ from commands.entities import AttemptKey
 from commands.reports import TaskEndedReport
 from commands.state import State
 from events.gang import GangAllocated, GangEnding, GangResized, GangRunning
-from events.ids import Instant
+from events.ids import Instant, lease_id
 from events.task import TaskEnd
 from replay.engine.agents import OFF, SIGTERMED, UNSAVED, Agents, Later, Run
 from replay.engine.models import FULL, Models
@@ -61,7 +61,7 @@ class ScriptedAgents(Agents):
         for said in script.tried.said:
             if said.rank not in ranks or said.stopped:
                 continue
-            if said.end is None and not said.saved:
+            if said.end is None and not said.saved and not said.missing:
                 unknown.discard(said.rank)
                 self._in(said.after_ms, lambda rank=said.rank: self._start(key, (rank,)))  # type: ignore[misc]
             elif script.again:
@@ -90,7 +90,10 @@ class ScriptedAgents(Agents):
         if script is None or run is None or attempt is None or not attempt.live(said.rank) or said.rank in script.gone:
             return
         if said.saved:
-            self._save(key, run)
+            self._save(key, run, said.rank)
+            return
+        if said.missing:
+            self.register_again(attempt.ranks[said.rank][0], without=lease_id(*key, said.rank))
             return
         assert said.end is not None
         if said.rank in script.told and not said.stopped:
@@ -131,7 +134,8 @@ class ScriptedAgents(Agents):
         for rank in ranks:
             script.told.add(rank)
             own = [said for said in known if said.rank == rank]
-            if not any(said.end is not None for said in own):
+            as_then = script.again and rank in script.tried.told  # and if it never went then, it does not now
+            if not as_then and not any(said.end is not None for said in own):
                 started = self.runs[key].running_at is not None
                 end, code = (TaskEnd.STOPPED, SIGTERMED) if started else (TaskEnd.NEVER_STARTED, None)
                 after_ms = min(work.save_s, grace_s) * 1000 if started else 1_000

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from events.checkpoint import CheckpointRecorded
-from events.gang import GangAllocated, GangEnding, GangReleased, GangResized, GangRunning
-from events.ids import Instant, JobId
+from events.gang import GangAllocated, GangEnding, GangReleased, GangResized, GangRunning, LeaseReleased
+from events.ids import Instant, JobId, NodeIndex
 from events.job import JobFinished, JobState
 from events.task import TaskEnd, TaskEnded, TaskStarted
 from replay.scenario import Said, Tried, Work
@@ -19,6 +19,7 @@ class _Attempt:
 
     granted_at: Instant
     granted: dict[int, Instant]
+    nodes: list[NodeIndex]
     told: dict[int, Instant] = field(default_factory=dict)
     running_at: Instant | None = None
     ending_at: Instant | None = None
@@ -28,7 +29,7 @@ class _Attempt:
     said: list[Said] = field(default_factory=list)
 
     def tried(self) -> Tried:
-        return Tried(granted_at=self.granted_at, said=tuple(self.said))
+        return Tried(granted_at=self.granted_at, said=tuple(self.said), told=frozenset(self.told))
 
     def kept_ms(self) -> int:
         """Of its running time, what the next attempt did not have to do again."""
@@ -59,12 +60,14 @@ class Attempts:
         match event:
             case GangAllocated():
                 granted = dict.fromkeys(range(len(event.ranks)), at)
-                self._of.setdefault(event.job_id, {})[event.attempt] = _Attempt(at, granted)
+                self._of.setdefault(event.job_id, {})[event.attempt] = _Attempt(
+                    at, granted, [index for index, _ in event.ranks]
+                )
             case JobFinished():
                 self._ended[event.job_id] = event.state
             case (
                 GangRunning() | GangEnding() | GangResized() | GangReleased() | TaskStarted() | TaskEnded()
-                | CheckpointRecorded()
+                | CheckpointRecorded() | LeaseReleased()
             ):  # fmt: skip
                 found = self._of.get(event.job_id, {}).get(event.attempt)
                 if found is not None:
@@ -96,6 +99,7 @@ def _take(found: _Attempt, event: object, at: Instant) -> None:
                 found.told.setdefault(rank, at)
         case GangResized():
             first = len(found.granted)
+            found.nodes += [index for index, _ in event.grown]
             found.granted |= dict.fromkeys(range(first, first + len(event.grown)), at)
             for rank in event.stopped:
                 found.told.setdefault(rank, at)
@@ -105,7 +109,12 @@ def _take(found: _Attempt, event: object, at: Instant) -> None:
             found.saved_at = at
             stopped = found.ending_at is not None
             since = found.ending_at if found.ending_at is not None else found.granted_at
-            found.said.append(Said(rank=0, after_ms=at - since, stopped=stopped, saved=True))
+            rank = found.nodes.index(event.node)
+            found.said.append(Said(rank=rank, after_ms=at - since, stopped=stopped, saved=True))
+        case LeaseReleased():
+            told = found.told.get(event.rank)
+            after_ms = at - (told if told is not None else found.granted[event.rank])
+            found.said.append(Said(rank=event.rank, after_ms=after_ms, stopped=told is not None, missing=True))
         case TaskEnded():
             found.last_at = at
             found.exit_code = found.exit_code or event.exit_code or 0
@@ -128,7 +137,7 @@ def _typical(attempts: list[_Attempt]) -> tuple[int, int]:
     """(start, save) times of its attempts, for those that it did not have: the middle ones; the defaults of Work where
     there is none."""
     starts = [
-        max(said.after_ms for said in one.said if said.end is None and not said.saved)
+        max(said.after_ms for said in one.said if said.end is None and not said.saved and not said.missing)
         for one in attempts
         if one.running_at is not None
     ]

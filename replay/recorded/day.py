@@ -99,9 +99,9 @@ class _Day:
 
     def term(self, term: Term) -> None:
         """A leader begins."""
+        self._nodes.term(term.at, self._state.meta.at)
         fold_term(self._state, term)
         self._state.settle()
-        self._nodes.term(term.at)
 
     def begin(self, at: Instant) -> None:
         """The window begins: this is how things stand."""

@@ -14,6 +14,7 @@ from replay.scenario import Joined, Noticed, Silence, TakenOver
 
 @dataclass(slots=True)
 class _Term:
+    gone_at: Instant
     at: Instant
     confirmed: dict[NodeId, Instant] = field(default_factory=dict)
 
@@ -37,11 +38,11 @@ class Nodes:
             self._names[node.index] = node.id
             if node.state in (NodeState.SUSPECT, NodeState.LOST):
                 self._silent[node.index] = state.meta.at
-        self._terms = [_Term(state.meta.at)]
+        self._terms = [_Term(state.meta.at, state.meta.at)]
 
-    def term(self, at: Instant) -> None:
-        """Another leader begins."""
-        self._terms.append(_Term(at))
+    def term(self, at: Instant, last_at: Instant) -> None:
+        """Another leader begins; the one before was heard of last at `last_at`."""
+        self._terms.append(_Term(last_at, at))
 
     def take(self, event: Any, at: Instant, said: dict[NodeId, Register], released: set[NodeIndex]) -> None:
         """One event of a commit at `at`. `said`: registrations in its input; `released`: nodes on which leases ended
@@ -84,7 +85,11 @@ class Nodes:
     def taken_over(self) -> tuple[TakenOver, ...]:
         """Every leader but the first."""
         return tuple(
-            TakenOver(at=term.at, confirmed=tuple(sorted((at, node) for node, at in term.confirmed.items())))
+            TakenOver(
+                gone_at=term.gone_at,
+                at=term.at,
+                confirmed=tuple(sorted((at, node) for node, at in term.confirmed.items())),
+            )
             for term in self._terms[1:]
         )
 
