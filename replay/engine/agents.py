@@ -261,10 +261,14 @@ class Agents:
         lease = lease_id(attempt.job_id, attempt.number, rank)
         made = report(number=number, lease_id=lease, **fields)
         said = FromNode(node_id=self._registers[index].node_id, message=made)
-        if index in self.silent:
+        if index in self.silent and not self._heard_then(attempt):
             self._unsent.setdefault(index, []).append(said)
         else:
             self.said.append(said)
+
+    def _heard_then(self, attempt: Attempt) -> bool:
+        """Is its report known to have come through, though its node had fallen silent?"""
+        return False
 
     def fall_silent(self, index: NodeIndex) -> None:
         """The node runs on, and nobody hears it."""

@@ -1,8 +1,9 @@
 """A recorded day as it was: looked at and planned at the very times at which the recorded leader did.
 
 The engine plans whenever something happens. A leader does too, but a few milliseconds later, and with all that came
-until then; what time alone brings it sees with its next tick. Its beats are in the log, those at least that decided
-something. Between two beats nothing is decided, unless none follows within a second: then the day goes another way.
+until then; what time alone brings it sees with its next tick; and it may stand still for a while. Its beats are in the
+log, those at least that decided something. Between two beats nothing is planned, unless none follows for so long that
+the day must have gone another way.
 """
 
 from collections import deque
@@ -14,6 +15,8 @@ from replay.scenario import Beat
 
 PATIENCE_MS = 1_500
 """A leader looks each second; how late it may be."""
+STILL_MS = 20_000
+"""For how long a leader may stand still (scheduler.tenure ends it then)."""
 
 
 class OnBeat(Replay):
@@ -36,13 +39,13 @@ class OnBeat(Replay):
             self._moment, self._moment_known = next_moment(core, self.agents), True
         if self._moment is not None and not self._awaited(self._moment):
             times.append(self._led_again(self._moment))
-        if self._pending is not None and not self._awaited(self._pending):
+        if self._pending is not None and not self._awaited(self._pending, STILL_MS):
             times.append(self._overdue_at(self._pending))
         return Instant(max(core.now, min(times))) if times else None
 
-    def _awaited(self, since: Instant) -> bool:
+    def _awaited(self, since: Instant, patience_ms: int = PATIENCE_MS) -> bool:
         """Did the leader look soon after?"""
-        return bool(self._beats) and since <= self._beats[0].at <= since + PATIENCE_MS
+        return bool(self._beats) and since <= self._beats[0].at <= since + patience_ms
 
     def _instant(self) -> None:
         """What happens now; then the beats of now, in order."""
@@ -75,11 +78,12 @@ class OnBeat(Replay):
         return self._led_again(Instant(pending + SECOND_MS))
 
     def _led_again(self, at: Instant) -> Instant:
-        """Then, or when the next leader begins."""
+        """Then, or when the next leader begins; not before now."""
+        at = max(at, self.core.now)
         return next((other.at for other in self.scenario.taken_over if other.gone_at <= at < other.at), at)
 
     def _is_overdue(self, now: Instant) -> bool:
-        if self._pending is None or now < self._pending + SECOND_MS or self._awaited(self._pending):
+        if self._pending is None or now < self._pending + SECOND_MS or self._awaited(self._pending, STILL_MS):
             return False
         return self._led(now)
 

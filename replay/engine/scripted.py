@@ -7,7 +7,7 @@ saves and ends is so only where it is granted when it was granted then: else its
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from commands.entities import AttemptKey
+from commands.entities import Attempt, AttemptKey
 from commands.reports import TaskEndedReport
 from commands.state import State
 from events.gang import GangAllocated, GangEnding, GangResized, GangRunning
@@ -68,6 +68,10 @@ class ScriptedAgents(Agents):
                 self._in(said.after_ms, lambda said=said: self._does(key, said))  # type: ignore[misc]
         if unknown:
             self._in(self.work_of(key[0]).start_s * 1000, lambda: self._start(key, sorted(unknown)))
+
+    def _heard_then(self, attempt: Attempt) -> bool:
+        script = self._scripts.get(attempt.key)
+        return script is not None and script.again
 
     def _running(self, event: GangRunning) -> None:
         key = (event.job_id, event.attempt)

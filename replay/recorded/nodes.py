@@ -27,7 +27,6 @@ class Nodes:
         self.notes: list[str] = []
         self._names: dict[NodeIndex, NodeId] = {}
         self._silent: dict[NodeIndex, Instant] = {}
-        self._lost: set[NodeIndex] = set()
         self._silences: list[Silence] = []
         self._terms: list[_Term] = []
         self.noticed: list[Noticed] = []
@@ -50,11 +49,9 @@ class Nodes:
         match event:
             case NodeRegistered():
                 self._registered(event, at, said)
-            case NodeSuspected():
-                self._silent.setdefault(event.node, Instant(at - event.silent_s * 1000))
-            case NodeLost():
-                self._silent.setdefault(event.node, Instant(at - event.silent_s * 1000))
-                self._lost.add(event.node)
+            case NodeSuspected() | NodeLost():  # whole seconds are known: the earliest is the nearest
+                since = Instant(at - event.silent_s * 1000)
+                self._silent[event.node] = min(since, self._silent.get(event.node, since))
             case NodeReturned():
                 self._returned(event.node, at, event.node in released)
             case NodesConfirmed() if self._terms:
@@ -75,7 +72,6 @@ class Nodes:
         since = self._silent.pop(index, None)
         if since is not None:
             self._silences.append(Silence(node_id=self._names[index], at=since, until=at, wiped=wiped))
-        self._lost.discard(index)
 
     def silences(self) -> tuple[Silence, ...]:
         """In the order of their beginnings; those that go on have no end."""
