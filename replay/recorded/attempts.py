@@ -21,6 +21,8 @@ class _Attempt:
     granted: dict[int, Instant]
     nodes: list[NodeIndex]
     told: dict[int, Instant] = field(default_factory=dict)
+    by_report: bool = False
+    """It was told to stop because of what agents reported."""
     running_at: Instant | None = None
     ending_at: Instant | None = None
     saved_at: Instant | None = None
@@ -55,8 +57,8 @@ class Attempts:
         """Those that were granted."""
         return list(self._of)
 
-    def take(self, event: object, at: Instant) -> None:
-        """One event of a commit at `at`."""
+    def take(self, event: object, at: Instant, kind: str) -> None:
+        """One event of a commit at `at`, on an input of that kind."""
         match event:
             case GangAllocated():
                 granted = dict.fromkeys(range(len(event.ranks)), at)
@@ -71,6 +73,7 @@ class Attempts:
             ):  # fmt: skip
                 found = self._of.get(event.job_id, {}).get(event.attempt)
                 if found is not None:
+                    found.by_report = kind == "reports" if isinstance(event, GangEnding) else found.by_report
                     _take(found, event, at)
 
     def work(self, job_id: JobId, limit_s: int | None) -> tuple[Work, bool]:
@@ -119,7 +122,7 @@ def _take(found: _Attempt, event: object, at: Instant) -> None:
             found.last_at = at
             found.exit_code = found.exit_code or event.exit_code or 0
             told = found.told.get(event.rank)
-            if told == at:
+            if told == at and found.by_report:
                 told = None  # it ended with those whose end told it to stop, and not because of that
             found.said.append(
                 Said(

@@ -133,7 +133,7 @@ class _Day:
         said = self._said(commit)
         released = released_on(commit.events, leases)
         for event in commit.events:
-            self._attempts.take(event, commit.at)
+            self._attempts.take(event, commit.at, commit.input.kind)
             self._nodes.take(event, commit.at, said, released)
             if isinstance(event, GangAllocated):
                 granted = Granted(at=commit.at, job_id=event.job_id, attempt=event.attempt, ranks=event.ranks)

@@ -64,7 +64,7 @@ def test_what_a_real_leader_recorded_comes_out_again(scenario: str, seed: int) -
 
 
 def test_what_does_not_come_out_is_listed() -> None:
-    """Power cuts, lost journals and wrong clocks leave more than a log tells: each grant is the same, near, or named."""
+    """Power cuts, lost journals and wrong clocks: each grant comes out the same, or near, or it is named."""
     recorded = read(written("weather", 1).records)
     found = again(recorded)
     then = {(other.then.job_id, other.then.attempt) for other in found.others if other.then is not None}
