@@ -3,6 +3,8 @@
 The api has checked form and identity before it appends one; whether it can be done is decided by the core alone.
 """
 
+import hashlib
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -176,6 +178,26 @@ def encode_command(record: CommandRecord) -> bytes:
 def decode_command(raw: bytes) -> CommandRecord:
     """The command in `raw`. Raises NoCommand, saying why in at most 300 characters."""
     try:
-        return _record.validate_json(raw)
+        plain = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise NoCommand(f"not JSON: {error}"[:300]) from None
+    return read_command(plain)
+
+
+def read_command(plain: Any) -> CommandRecord:
+    """The command in its parsed JSON, as a commit's input keeps it: what is decided is what is recorded (I-9). Raises
+    NoCommand."""
+    try:
+        return _record.validate_python(plain)
     except ValidationError as error:
-        raise NoCommand(f"{error.error_count()} faults: {error.errors(include_input=False)[0]}"[:300]) from None
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise NoCommand(f"{error.error_count()} faults: {first}"[:300]) from None
+
+
+UNREAD_BYTES_MAX = 64 * 1024
+
+
+def unread(raw: bytes) -> dict[str, Any]:
+    """What a commit's input keeps of a record that is no command: its bytes in base 64, of a long one only the hash."""
+    kept = b64encode(raw).decode() if len(raw) <= UNREAD_BYTES_MAX else None
+    return {"unreadable": {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "base64": kept}}

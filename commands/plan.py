@@ -52,6 +52,20 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The input of a cycle: with the state at the commit's `planned_at_n`, all that its facts follow from (I-9).
+
+    `at`: the time that it was planned for. `part`: only these jobs of the plan, because all of it would not make a
+    commit; `held`: in its place, this one job is held, on which deciding failed, and `why` (P-7).
+    """
+
+    at: Instant
+    part: tuple[JobId, ...] | None = None
+    held: JobId | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What one cycle found, made at commit `n`. Applied in the order of the fields.
 
@@ -91,6 +105,12 @@ class Plan:
             rooms=tuple(step for step in self.rooms if step.job_id in jobs),
             holds=tuple(step for step in self.holds if step.job_id in jobs),
         )
+
+    def taken(self, planned: Planned) -> "Plan":
+        """What of it one commit takes."""
+        if planned.held is not None:
+            return Plan(n=self.n, poisoned=((planned.held, planned.why),))
+        return self if planned.part is None else self.only(set(planned.part))
 
     def empty(self) -> bool:
         """Would it change nothing?"""

@@ -132,3 +132,13 @@ class Tick:
     faults: tuple[tuple[NodeIndex, int], ...] = ()
     due: tuple[tuple[JobId, int], ...] = ()
     confirmed: tuple[NodeIndex, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimSeen:
+    """A GPU that Postgres holds for a lease which the log does not know (P-8). `again`: seen before in this term."""
+
+    node_id: NodeId
+    gpu: int
+    held_by: LeaseId
+    again: bool

@@ -1,7 +1,8 @@
 """What a spec asks of nodes: the arithmetic that admission, planning and charging share (R-11, R-32)."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import is_not
 
 from commands.entities import Node, NodeState
 from commands.pools import closed
@@ -10,6 +11,8 @@ from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
 
 ANYWHERE = Topology()
+TYPE_FACTS_MAX = 200
+"""How many facts of types are kept: one for each memory that anybody asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +21,7 @@ class SizeFacts:
 
     node_gpus: int
     racks: tuple[tuple[int, ...], ...]
+    _rooms: dict[tuple[object, ...], int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def gpus(self) -> int:
@@ -25,6 +29,13 @@ class SizeFacts:
 
     def room(self, each: int, hint: Topology) -> int:
         """How many replicas of `each` GPUs the empty nodes hold, with the hint kept."""
+        asked = (each, hint.pack, hint.spread, hint.max_blocks)
+        known = self._rooms.get(asked)
+        if known is None:
+            known = self._rooms[asked] = self._room(each, hint)
+        return known
+
+    def _room(self, each: int, hint: Topology) -> int:
         if each > self.node_gpus:
             return 0
         on_node = 1 if hint.spread is not None else self.node_gpus // each
@@ -65,8 +76,22 @@ class TypeFacts:
 def type_facts(state: State, spec: JobSpec, memory_gb_min: int) -> TypeFacts | None:
     """Facts of the spec's type over all registered nodes, lost and drained ones too; None where there are none.
     Nodes of pools that the job may never use are left out."""
+    if state.policy.pools:
+        return _facts(_node_by_node(state, spec, memory_gb_min))
+    rows = tuple(state.pools[key] for key in sorted(state.pools))
+    known = state.type_facts.get((spec.gpu_type, memory_gb_min))
+    if known is None or len(known[0]) != len(rows) or any(map(is_not, known[0], rows)):
+        if len(state.type_facts) > TYPE_FACTS_MAX:
+            state.type_facts.clear()
+        known = (rows, _facts(_counted(state, spec, memory_gb_min)))
+        state.type_facts[spec.gpu_type, memory_gb_min] = known
+    facts: TypeFacts | None = known[1]
+    return facts
+
+
+def _facts(counted: Iterator[tuple[int, str, str, int]]) -> TypeFacts | None:
     sizes: dict[int, dict[str, dict[str, int]]] = {}
-    for size, block, rack, count in _counted(state, spec, memory_gb_min):
+    for size, block, rack, count in counted:
         racks = sizes.setdefault(size, {}).setdefault(block, {})
         racks[rack] = racks.get(rack, 0) + count
     if not sizes:
@@ -79,14 +104,15 @@ def type_facts(state: State, spec: JobSpec, memory_gb_min: int) -> TypeFacts | N
     )
 
 
+def _node_by_node(state: State, spec: JobSpec, memory_gb_min: int) -> Iterator[tuple[int, str, str, int]]:
+    """(GPUs of a node, block, rack, how many such nodes), where pools are declared, which may be closed to the job."""
+    for node in _nodes(state, spec):
+        if node.gpu_memory_gb >= memory_gb_min and node.gpus:
+            yield len(node.gpus), node.block, node.rack, 1
+
+
 def _counted(state: State, spec: JobSpec, memory_gb_min: int) -> Iterator[tuple[int, str, str, int]]:
-    """(GPUs of a node, block, rack, how many such nodes): from the counts that are kept, or node by node where pools
-    are declared, which may be closed to the job."""
-    if state.policy.pools:
-        for node in _nodes(state, spec):
-            if node.gpu_memory_gb >= memory_gb_min and node.gpus:
-                yield len(node.gpus), node.block, node.rack, 1
-        return
+    """The same from the counts that are kept."""
     for key in sorted(state.pools):
         if key[0] == spec.gpu_type and key[1] and key[2] >= memory_gb_min:
             for block, racks in state.pools[key].items():

@@ -32,7 +32,8 @@ from commands.state import State
 from events.ids import ClusterId
 
 RULES_VERSION = 2
-"""Version of the decision rules: raised with every change that could decide an input otherwise (R-90, P-23)."""
+"""Version of the decision rules: raised with every change that could decide an input otherwise (R-90, P-23), and with
+what inputs record of themselves. 2: the scheduling policy; cycles and conflicts with their whole input."""
 
 ROWS: dict[str, type] = {
     "meta": Meta,

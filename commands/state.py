@@ -102,6 +102,8 @@ class State:
         self.ended: Table[JobId, Ended] = Table("ended", self._undo)
         self.dependents: Table[JobId, tuple[JobId, ...]] = Table("dependents", self._undo)
         self.follow_ups: Table[JobId, bool] = Table("follow_ups", self._undo)
+        self.type_facts: dict[tuple[GpuType, int], tuple[tuple[Racks, ...], Any]] = {}
+        """Kept by commands.shape: (type, memory) -> the rows of `pools` that the facts rest on, and the facts."""
         self.meta_table.rows[""] = Meta()
         self.policies.rows[""] = DEFAULT
 
@@ -151,6 +153,10 @@ class State:
         changes = self.touched()
         self._undo.clear()
         return changes
+
+    def settle(self) -> None:
+        """The same, where nobody asks for the changes."""
+        self._undo.clear()
 
     def discard(self) -> None:
         """The decision did not come about: every row is again what it was."""

@@ -38,6 +38,17 @@ class Raw:
     value: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """A record that somebody remembers as accepted (P-5). `by`: who, in words."""
+
+    by: str
+    log_id: str
+    offset: int
+    n: int
+    hash: str
+
+
 class RecordLog(Protocol):
     """What both logs have in common. All offsets are of one cluster's own partition (P-2)."""
 
@@ -111,7 +122,9 @@ def cut_at_gap(after: int, records: Sequence[Raw]) -> Sequence[Raw]:
     return whole
 
 
-async def filtered(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted | Dropped]:
+async def filtered(
+    log: RecordLog, head: Head = START, *, until: int | None = None
+) -> AsyncIterator[Accepted | Dropped]:
     """The filter's word on every record after `head`, up to offset `until` (default: the end as it is now). Raises
     ChainBroken."""
     last = await log.end() if until is None else until
@@ -127,7 +140,7 @@ async def filtered(log: EventLog, head: Head = START, *, until: int | None = Non
                 return
 
 
-async def accepted(log: EventLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted]:
+async def accepted(log: RecordLog, head: Head = START, *, until: int | None = None) -> AsyncIterator[Accepted]:
     """Those of them that count."""
     async for outcome in filtered(log, head, until=until):
         if isinstance(outcome, Accepted):
@@ -145,7 +158,7 @@ async def follow_accepted(log: EventLog, head: Head = START) -> AsyncIterator[Se
         yield outcomes
 
 
-async def verify_position(log: EventLog, head: Head) -> None:
+async def verify_position(log: RecordLog, head: Head) -> None:
     """Check on resume that `head` names this log and a record that it still has, unchanged. Raises LogUnusable."""
     if head.offset < 0:
         return

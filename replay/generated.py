@@ -2,8 +2,8 @@
 
 Nine of ten jobs want a node or less. A few per thousand are giants, a 24th to a third of the fleet: they hold most of
 the GPU-hours. Run times go from two minutes to three days, most of them short; people ask for more time than they
-need. A fifth of the jobs comes in bursts: sweeps of one team, 50 a second. Of each kind of job the run times are
-stretched until together they ask for its part of `load` of the fleet's GPU-hours.
+need. One in eight waits already as the day begins. A fifth comes in bursts: sweeps of one team, 50 a second. Of each
+kind of job the run times are stretched until together they ask for its part of `load` of the fleet's GPU-hours.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ SMALL = ((1, 1),) * 50 + ((1, 2),) * 15 + ((1, 4),) * 15 + ((1, 8),) * 20
 MIDDLE_NODES = (2,) * 6 + (4,) * 4 + (8,) * 2 + (16,)
 GIANT_PARTS = (24, 24, 24, 12, 12, 6, 3)
 """One part of so many of the fleet's nodes."""
-HOURS = (2, 1, 1, 1, 1, 1, 2, 3, 5, 7, 8, 8, 7, 8, 8, 8, 7, 6, 5, 4, 4, 3, 3, 2)
+HOURS = (4, 3, 3, 3, 3, 3, 4, 4, 5, 6, 7, 7, 6, 7, 7, 7, 6, 5, 5, 4, 4, 4, 4, 4)
 """How many jobs come in each hour of the day, in proportion."""
 CLASSES = {
     PriorityClass.PROD_SERVING: 2,
@@ -39,7 +39,7 @@ CLASSES = {
 PARTS = {"giant": 55, "middle": 25, "small": 20}
 """Percent of the GPU-hours that each kind asks for."""
 BURSTS_PERCENT, BURST_JOBS, BURST_A_SECOND = 20, (50, 400), 50
-SMALL_PERCENT = 90
+SMALL_PERCENT, BACKLOG_PERCENT = 90, 12
 CANCELLED_PERCENT, FAILED_PERCENT = 4, 6
 FAULTS_PER_THOUSAND_NODES = 5
 OUTAGE_S = (600, 6 * HOUR_S)
@@ -216,7 +216,8 @@ def _times(draw: Random, drafts: list[_Draft], kinds: list[str], length_s: int) 
     began, team = 0, TeamId("")
     for place, draft in enumerate(drafts):
         if place < single or draft.team != team:
-            began, team, first = _moment(draw, length_s), draft.team, place
+            waits = draw.randrange(100) < BACKLOG_PERCENT and place < single
+            began, team, first = 0 if waits else _moment(draw, length_s), draft.team, place
         found.append(began if place < single else min(length_s - 1, began + (place - first) // BURST_A_SECOND))
     return found
 

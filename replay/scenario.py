@@ -10,9 +10,40 @@ from dataclasses import dataclass, field
 
 from commands.messages import Command
 from commands.policy import DEFAULT, Policy
-from commands.reports import Register
+from commands.reports import Register, Tick
 from events.ids import GpuType, Instant, JobId, NodeId, TeamId
 from events.job import JobSpec, PriorityClass
+from events.task import TaskEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What was reported of one rank of an attempt, as it was recorded.
+
+    `after_ms`: since the rank was granted; with `stopped`, since it was told to stop. `end`: None: it started, or with
+    `saved` a checkpoint was accepted, or with `missing` its node registered without it; else how it ended.
+    """
+
+    rank: int
+    after_ms: int
+    stopped: bool = False
+    saved: bool = False
+    missing: bool = False
+    end: TaskEnd | None = None
+    exit_code: int | None = None
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """An attempt as it was recorded. Whatever happens, its ranks take as long to start, and to go when they are told
+    to. Only where it is granted when it was granted then do they also save and end as they did then. `told`: ranks that
+    were told to stop."""
+
+    granted_at: Instant
+    said: tuple[Said, ...]
+    told: frozenset[int] = frozenset()
+
 
 QUEUED_MAX = 1_000_000
 """No policy allows more queued jobs of a team (commands.policy)."""
@@ -26,6 +57,7 @@ class Work:
     from each grant to running (pull, start, restart from a checkpoint). `save_s`: from SIGTERM to its exit with a
     checkpoint written. `exit_code`: at its end; `cancelled`: it ends by its user's cancel, after `run_s`, instead.
     Checkpoints come each `spec.checkpoint.interval_s`; what was done since the last is lost with a fault.
+    `tries`: its attempts as they were recorded, by number; what they do not tell is as above.
     """
 
     run_s: int
@@ -33,17 +65,20 @@ class Work:
     save_s: int = 20
     exit_code: int = 0
     cancelled: bool = False
+    tries: dict[int, Tried] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One submission. `user`: who submitted it, for the report; "" where that is not known."""
+    """One submission. `user`: who submitted it, for the report; "" where that is not known. `elements`: of an array,
+    what those do that do not do as `work` says."""
 
     at: Instant
     job_id: JobId
     spec: JobSpec
     work: Work
     user: str = ""
+    elements: dict[JobId, Work] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +94,49 @@ class TeamQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A node is not heard from `at` to `until` (None: it never comes back)."""
+    """A node is not heard from `at` to `until` (None: it never comes back). `wiped`: nothing that ran on it is left
+    when it comes back."""
 
     node_id: NodeId
     at: Instant
     until: Instant | None
+    wiped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed:
+    """What a leader noticed beside silence and time: broken GPUs, leases that were missing on their nodes."""
+
+    at: Instant
+    tick: Tick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A node registers for the first time, in the course of the day."""
+
+    at: Instant
+    node: Register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    """Another leader: each node may be granted on again once it has registered with it. `gone_at`: the last that was
+    heard of the one before."""
+
+    gone_at: Instant
+    at: Instant
+    confirmed: tuple[tuple[Instant, NodeId], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """When the recorded leader looked: a cycle that decided something, planned for `at` and committed at `made_at`; or,
+    with `plans` False, a tick that did."""
+
+    at: Instant
+    made_at: Instant
+    plans: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +150,8 @@ class Timed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """`name`: for people. Time goes from `start_at`; arrivals, commands and silences are sorted by time, and none is
-    before it. The replay ends when all jobs have ended, or at `end_at`."""
+    before it. The replay ends when all jobs have ended, or at `end_at`. `beats`: to look at the very times at which the
+    recorded leader did, and not in between; only then do the recorded decisions come out to the millisecond."""
 
     name: str
     start_at: Instant
@@ -88,6 +162,10 @@ class Scenario:
     silences: tuple[Silence, ...] = ()
     policy: Policy = field(default=DEFAULT)
     end_at: Instant | None = None
+    noticed: tuple[Noticed, ...] = ()
+    joined: tuple[Joined, ...] = ()
+    taken_over: tuple[TakenOver, ...] = ()
+    beats: tuple[Beat, ...] = ()
 
     @property
     def gpus(self) -> int:

@@ -181,6 +181,15 @@ class PostgresLeadership:
         if not rows:
             raise Deposed(f"epoch {tenure.epoch} is over")
 
+    async def noted_head(self) -> tuple[str, int, int, str] | None:
+        """(log id, offset, n, hash) of the newest record that a leader has noted as accepted (P-5); None: of none."""
+        rows = await self._session.fetch(
+            "SELECT head_log_id, head_offset, head_n, head_hash FROM control.leadership"
+            " WHERE cluster = $1 AND head_log_id <> ''",
+            self._cluster,
+        )
+        return tuple(rows[0]) if rows else None
+
     async def restored(self, operator: str, reason: str) -> bool:
         """An operator's word that the log was restored on purpose: the noted head is forgotten, and the next leader
         puts the word on record (P-5). False where the cluster never had a leader."""

@@ -14,7 +14,7 @@ import orjson
 import structlog
 
 from commands.decide import decide_command
-from commands.messages import CommandRecord, NoCommand, decode_command
+from commands.messages import CommandRecord, NoCommand, decode_command, unread
 from events.envelope import Input
 from events.ids import Principal
 from events.leadership import CommandUnreadable, InputRefused
@@ -30,6 +30,8 @@ _log = structlog.get_logger(__name__)
 
 COMMANDS_A_ROUND = 64
 WAITING_MAX = 4_096
+ENDED_TWO = "deciding it ended two leaderships"
+"""Why a command is refused on the word of the epoch row alone."""
 
 
 class Intake:
@@ -80,7 +82,7 @@ class Intake:
     async def _take_suspect(self, raw: Raw) -> None:
         """One alone, marked while it is decided; refused if its own mark was left behind once before."""
         if raw.offset == self._writer.tenure.refuse:
-            await self._refuse(raw, "deciding it ended two leaderships")
+            await self._refuse(raw, ENDED_TWO)
         else:
             await self._mark(raw.offset, raw.offset, exact=True)
             await self._decide(raw, self._unmark)
@@ -98,10 +100,9 @@ class Intake:
     async def _decide(self, raw: Raw, when_tried: Callable[[], Awaitable[None]] | None = None) -> None:
         assert raw.offset == self._writer.state.meta.command_position + 1, "commands are taken in strict order"
         self._world.measures.commands.inc()
-        try:
-            record = decode_command(raw.value)
-        except NoCommand as error:
-            unreadable = CommandUnreadable(why=str(error))
+        record, why = _read(raw)
+        if record is None:
+            unreadable = CommandUnreadable(why=why)
             await self._leader.make(self._input(raw, None), SCHEDULER, lambda draft: draft.add(unreadable))
             return
         try:
@@ -112,23 +113,19 @@ class Intake:
                 when_tried=when_tried,
             )
         except Poison as poison:
-            await self._refuse(raw, str(poison), record)
+            await self._refuse(raw, str(poison))
 
-    async def _refuse(self, raw: Raw, why: str, record: CommandRecord | None = None) -> None:
+    async def _refuse(self, raw: Raw, why: str) -> None:
         """Passed over, on record: a poisonous command stops nobody else (C-46)."""
         _log.error("command.poisonous", position=raw.offset, why=why)
-        if record is None:
-            try:
-                record = decode_command(raw.value)
-            except NoCommand:
-                pass
+        record, _ = _read(raw)
         made_by = self._input(raw, record)
         refused = InputRefused(input=made_by.id, why=why[:300])
         actor = record.principal if record is not None else Principal("unknown")
         await self._leader.make(made_by, actor, lambda draft: draft.add(refused))
 
     def _input(self, raw: Raw, record: CommandRecord | None) -> Input:
-        body: Any = orjson.loads(raw.value) if record is not None else None
+        body: Any = orjson.loads(raw.value) if record is not None else unread(raw.value)
         name = record.id if record is not None else f"unreadable-{raw.offset}"
         return Input(kind="command", id=name, body=body, position=raw.offset, log_id=self._world.command_log_id)
 
@@ -142,3 +139,11 @@ class Intake:
             await self._world.leadership.mark_taking(self._writer.tenure, first, last, exact=exact)
         except (Deposed, UnknownOutcome) as error:
             self._world.leave(f"marking: {error}")
+
+
+def _read(raw: Raw) -> tuple[CommandRecord | None, str]:
+    """The command; else why it is none."""
+    try:
+        return decode_command(raw.value), ""
+    except NoCommand as error:
+        return None, str(error)

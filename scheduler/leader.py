@@ -7,19 +7,18 @@ accepted commits alone (I-8).
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from commands import snapshot
 from commands.apply import apply
-from commands.decide import decide_messages, decide_tick
+from commands.decide import decide_conflict, decide_messages, decide_tick
 from commands.decide.attempts import Draft
-from commands.plan import Plan
-from commands.reports import FromNode, Register, Tick
+from commands.plan import Plan, Planned
+from commands.reports import ClaimSeen, FromNode, Register, Tick
 from events.envelope import Input
 from events.ids import ClusterId, Epoch, LogId, NodeId, Principal
-from events.leadership import ClaimConflictFound
 from events.log import CommandLog
 from events.node import MassSilence
 from events.task import ReportDropped
@@ -244,62 +243,60 @@ class Leader:
         while self._to_plan:
             self._to_plan = False
             self.progress_at = self._world.monotonic()
+            at = self._writer.now()
             with self._world.measures.cycle_s.time():
-                plan = self.planner.plan(self._writer.now())
+                plan = self.planner.plan(at)
             if not plan.empty():
-                await self._apply(plan, None)
+                await self._apply(plan, Planned(at=at))
             if self._intake.waiting():
                 return
 
-    async def _apply(self, plan: Plan, body: object) -> None:
-        """Commit a plan. `body`: None for a whole one, which can be planned again from the state; else what part."""
+    async def _apply(self, plan: Plan, planned: Planned) -> None:
+        """Commit what `planned` takes of a plan."""
         self._cycles += 1
-        made_by = Input(kind="cycle", id=f"cycle-{self.state.meta.epoch}-{self._cycles}", body=body)
+        made_by = Input(kind="cycle", id=f"cycle-{self.state.meta.epoch}-{self._cycles}", body=planned)
 
         def decide(draft: Draft) -> None:
-            for job_id, why in apply(draft, plan):
+            for job_id, why in apply(draft, plan.taken(planned)):
                 _log.warning("plan.stale", job=job_id, why=why)
 
         try:
             await self.make(made_by, SCHEDULER, decide, cycle=self._cycles, planned_at_n=plan.n)
         except ClaimsTaken as taken:
-            await self._on_conflict(taken)
+            await self._on_conflict(taken, plan, planned)
         except Poison as poison:  # too large is one as well: less at once may do
-            await self._apply_parts(plan, str(poison))
+            await self._apply_parts(plan, planned, str(poison))
 
-    async def _apply_parts(self, plan: Plan, why: str) -> None:
+    async def _apply_parts(self, plan: Plan, planned: Planned, why: str) -> None:
         """Half of the jobs, then the other half; down to the one that makes a state that must not be, or a record over
         the limit: the others go on, it is held (C-46)."""
-        jobs = plan.jobs()
+        taken = plan.taken(planned)
+        jobs = taken.jobs()
         if len(jobs) > 1:
             middle = len(jobs) // 2
             for part in (jobs[:middle], jobs[middle:]):
-                await self._apply(plan.only(set(part)), {"part": part})
+                await self._apply(plan, replace(planned, part=tuple(part)))
             return
         _log.error("plan.poisonous", jobs=jobs, why=why)
-        if not jobs or plan.poisoned:
+        if not jobs or taken.poisoned:
             return
-        await self._apply(Plan(n=plan.n, poisoned=((jobs[0], why),)), {"held": jobs[0], "why": why})
+        await self._apply(plan, Planned(at=planned.at, held=jobs[0], why=why))
 
-    async def _on_conflict(self, taken: ClaimsTaken) -> None:
+    async def _on_conflict(self, taken: ClaimsTaken, plan: Plan, planned: Planned) -> None:
         """A claim that the log does not know: on record; seen twice, the GPU is quarantined (P-8)."""
-        found = [
-            ClaimConflictFound(
+        seen = [
+            ClaimSeen(
                 node_id=conflict.node_id,
                 gpu=conflict.gpu,
                 held_by=conflict.held_by,
-                quarantined=(conflict.node_id, conflict.gpu) in self._conflicts,
+                again=(conflict.node_id, conflict.gpu) in self._conflicts,
             )
             for conflict in taken.conflicts
         ]
         self._conflicts.update((conflict.node_id, conflict.gpu) for conflict in taken.conflicts)
-        made_by = Input(kind="conflict", id=f"conflict-{self.state.meta.epoch}-{self._writer.head.n + 1}")
-
-        def decide(draft: Draft) -> None:
-            for event in found:
-                draft.add(event)
-
-        await self.make(made_by, SCHEDULER, decide)
+        body = {"claims": seen, "planned": planned}  # the plan too: its other parts may come after this commit
+        made_by = Input(kind="conflict", id=f"conflict-{self.state.meta.epoch}-{self._writer.head.n + 1}", body=body)
+        await self.make(made_by, SCHEDULER, lambda draft: decide_conflict(draft, seen), planned_at_n=plan.n)
         await self._writer.reconcile()
 
     # Commits and what follows from them

@@ -10,16 +10,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from commands.decide.attempts import Draft
-from commands.evolve import begin, finish
-from commands.invariants import check_touched
 from commands.state import Change, State
 from events import codec
 from events.chain import Accepted, Dropped, Head, admit
-from events.envelope import RECORD_BYTES_MAX, Commit, Event, Input
+from events.envelope import Commit, Event, Input
 from events.ids import Instant, Principal
 from events.log import AppendRefused, EventLog, LogUnusable, UnknownOutcome
 from scheduler.claiming import all_claims, claims_of, releases_of
 from scheduler.ports import Claims, Conflict, Deposed, Exit, Tenure
+from scheduler.proposal import Occasion, fitting, propose
 
 
 class Poison(Exception):
@@ -114,33 +113,10 @@ class Writer:
         cycle: int | None,
         planned_at_n: int | None,
     ) -> tuple[Commit, bytes] | None:
-        head, at, first = self.head, self.now(), self.state.meta.seq + 1
+        occasion = Occasion(made_by=made_by, actor=actor, at=self.now(), cycle=cycle, planned_at_n=planned_at_n)
         try:
-            begin(self.state, self.tenure.epoch, head.n + 1, at)
-            draft = Draft(self.state)
-            decide(draft)
-            if not draft.events:
-                self.state.discard()
-                return None
-            commit = Commit(
-                cluster=self.state.cluster,
-                epoch=self.tenure.epoch,
-                nonce=self.tenure.nonce,
-                n=head.n + 1,
-                at=at,
-                actor=actor,
-                input=made_by,
-                policy=self.state.meta.policy_version,
-                prev=head.hash,
-                seq=first,
-                events=tuple(draft.events),
-                cycle=cycle,
-                planned_at_n=planned_at_n,
-                cause=_cause(made_by),
-            )
-            finish(self.state, made_by, commit.events)
-            check_touched(self.state, self.state.touched())
-            return commit, _encode(commit)
+            commit = propose(self.state, self.head, occasion, decide)
+            return None if commit is None else (commit, _encode(commit))
         except Exception as error:
             self.state.discard()
             raise Poison(f"{type(error).__name__}: {error}") from error
@@ -207,16 +183,8 @@ async def read_through(log: EventLog, head: Head, offset: int) -> Accepted | Dro
     return None
 
 
-def _cause(made_by: Input) -> str:
-    if made_by.kind == "command" and made_by.body is not None:
-        return str(made_by.body["command"]["type"])
-    return made_by.kind
-
-
 def _encode(commit: Commit) -> bytes:
     """The record's bytes, which must keep to the limit and read back (P-7)."""
-    raw = codec.encode(commit)
-    if len(raw) > RECORD_BYTES_MAX:
-        raise ValueError(f"{len(raw)} bytes, at most {RECORD_BYTES_MAX}")
+    raw = fitting(commit)
     codec.decode(raw)
     return raw

@@ -1,5 +1,5 @@
 """The service program: `signalboxd VERB`. Exit codes: 0 done, 2 usage, 70 start again, 74 an operator has to look,
-75 the site or its token file cannot be used.
+75 the site or its token file cannot be used. Those of verify are in signalboxd.verify.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verbs() -> list[tuple[str, str, Callable[..., None], Callable[..., Awaitable[None]], bool]]:
-    from signalboxd import agent, api, log, projector, replay, scheduler, up
+    from signalboxd import agent, api, log, projector, replay, scheduler, up, verify
 
     return [
         ("up", "run everything on this machine", up.add_arguments, up.run, False),
@@ -65,7 +65,8 @@ def _verbs() -> list[tuple[str, str, Callable[..., None], Callable[..., Awaitabl
         ("rebuild", "make the read models anew from the log", projector.add_arguments, projector.run_rebuild, True),
         ("migrate", "make schemas and logs where they are not there", log.no_arguments, log.run_migrate, True),
         ("replay", "schedule recorded or generated work again, and compare", replay.add_arguments, replay.run, False),
-        ("log", "operator's words about the log", log.add_arguments, log.run, True),
+        ("log", "export the log, or an operator's word about it", log.add_arguments, log.run, True),
+        ("verify", "check that the log is whole, and decide it all again", verify.add_arguments, verify.run, False),
     ]
 
 

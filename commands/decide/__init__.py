@@ -5,8 +5,8 @@ with a reason. Guards come first, in the documented order; then the facts.
 """
 
 from commands.decide.commands import decide_command
-from commands.decide.leader import decide_leader
+from commands.decide.leader import decide_conflict, decide_leader
 from commands.decide.reports import decide_messages
 from commands.decide.ticks import decide_tick
 
-__all__ = ["decide_command", "decide_leader", "decide_messages", "decide_tick"]
+__all__ = ["decide_command", "decide_conflict", "decide_leader", "decide_messages", "decide_tick"]

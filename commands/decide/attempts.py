@@ -124,10 +124,10 @@ def _stop_others(draft: Draft, job: Job, succeeded: Attempt) -> None:
 
 
 def _could_run(state: State, attempt: Attempt) -> bool:
-    """Is there a live lease on a node that is not lost?"""
+    """Is there a live lease on a node that is not lost? Gone ranks come first as a rule: the last one may know."""
+    ranks, nodes = attempt.ranks, state.nodes
     return any(
-        attempt.live(rank) and state.nodes[index].state is not NodeState.LOST
-        for rank, (index, _) in enumerate(attempt.ranks)
+        attempt.live(rank) and nodes[ranks[rank][0]].state is not NodeState.LOST for rank in reversed(range(len(ranks)))
     )
 
 

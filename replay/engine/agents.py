@@ -6,8 +6,9 @@ not saved. A job resumes where the state says that it was saved: the step of its
 then, in ms.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from commands.decide.attempts import FAULTS
 from commands.entities import Attempt, AttemptKey
@@ -25,7 +26,7 @@ from commands.reports import (
 from commands.state import State
 from events.envelope import Event
 from events.gang import GangAllocated, GangEnding, GangResized, GangRunning
-from events.ids import Instant, JobId, NodeIndex, lease_id
+from events.ids import Instant, JobId, LeaseId, NodeIndex, lease_id
 from events.job import EndReason, JobFinished
 from events.task import TaskEnd, TaskStarted
 from replay.engine.models import FULL, Models
@@ -101,7 +102,7 @@ class Agents:
         for event in events:
             follow = _FOLLOWS.get(type(event))
             if follow is not None:
-                follow(self, event)
+                getattr(self, follow)(event)
 
     def work_of(self, job_id: JobId) -> Work:
         """Its own, or its array's."""
@@ -120,13 +121,13 @@ class Agents:
         self.runs[key] = Run(self._clock())
         self._in(self.work_of(event.job_id).start_s * 1000, lambda: self._start(key, range(len(event.ranks))))
 
-    def _start(self, key: AttemptKey, ranks: range) -> None:
+    def _start(self, key: AttemptKey, ranks: Iterable[int]) -> None:
         attempt = self._state.attempts.get(key)
         if key not in self.runs or attempt is None or attempt.ending is not None:
             return
         for rank in ranks:
             if attempt.stays(rank):
-                self._write(attempt, rank, TaskStartedReport(number=0, lease_id=lease_id(*key, rank)))
+                self._say(attempt, rank, TaskStartedReport)
 
     def _running(self, event: GangRunning) -> None:
         key = (event.job_id, event.attempt)
@@ -186,7 +187,7 @@ class Agents:
     def _rank_gone(self, key: AttemptKey, rank: int) -> None:
         attempt = self._state.attempts.get(key)
         if key in self.runs and attempt is not None and attempt.live(rank):
-            self._write(attempt, rank, _ended(attempt, rank, TaskEnd.STOPPED, SIGTERMED))
+            self._say(attempt, rank, TaskEndedReport, end=TaskEnd.STOPPED, exit_code=SIGTERMED)
 
     def _saves(self, key: AttemptKey, interval_ms: int) -> None:
         """A checkpoint each interval, as long as it runs."""
@@ -197,21 +198,15 @@ class Agents:
         if self._clock() + interval_ms < run.ends_at:
             self._in(interval_ms, lambda: self._saves(key, interval_ms))
 
-    def _save(self, key: AttemptKey, run: Run) -> None:
+    def _save(self, key: AttemptKey, run: Run, rank: int | None = None) -> None:
         attempt = self._state.attempts[key]
-        rank = next((rank for rank in range(len(attempt.ranks)) if attempt.live(rank)), None)
+        if rank is None:
+            rank = next((rank for rank in range(len(attempt.ranks)) if attempt.live(rank)), None)
         if rank is None:
             return
         sequence = self._saved[key[0]] = self._saved.get(key[0], 0) + 1
-        report = CheckpointReport(
-            number=0,
-            lease_id=lease_id(*key, rank),
-            sequence=sequence,
-            uri="replay",
-            size_bytes=1,
-            step=run.done(self._clock()),
-        )
-        self._write(attempt, rank, report)
+        step = run.done(self._clock())
+        self._say(attempt, rank, CheckpointReport, sequence=sequence, uri="replay", size_bytes=1, step=step)
 
     def _end(self, key: AttemptKey) -> None:
         """The work is done, unless it was told to stop before, or goes on for longer."""
@@ -252,47 +247,53 @@ class Agents:
             return
         for rank in range(len(attempt.ranks)):
             if attempt.live(rank):
-                self._write(attempt, rank, _ended(attempt, rank, end, exit_code, finished))
+                self._say(attempt, rank, TaskEndedReport, end=end, exit_code=exit_code, finished=finished)
 
     def _finished(self, event: JobFinished) -> None:
         self._saved.pop(event.job_id, None)
 
     # The wire
 
-    def _write(self, attempt: Attempt, rank: int, report: Report) -> None:
+    def _say(self, attempt: Attempt, rank: int, report: Callable[..., Report], **fields: Any) -> None:
         """On the agent's disk; sent at once, or once the node can be heard again."""
         index = attempt.ranks[rank][0]
         number = self._written[index] = self._written.get(index, 0) + 1
-        said = FromNode(node_id=self._registers[index].node_id, message=replace(report, number=number))
-        if index in self.silent:
+        lease = lease_id(attempt.job_id, attempt.number, rank)
+        made = report(number=number, lease_id=lease, **fields)
+        said = FromNode(node_id=self._registers[index].node_id, message=made)
+        if index in self.silent and not self._heard_then(attempt):
             self._unsent.setdefault(index, []).append(said)
         else:
             self.said.append(said)
+
+    def _heard_then(self, attempt: Attempt) -> bool:
+        """Is its report known to have come through, though its node had fallen silent?"""
+        return False
 
     def fall_silent(self, index: NodeIndex) -> None:
         """The node runs on, and nobody hears it."""
         self.silent.setdefault(index, self._clock())
 
-    def come_back(self, index: NodeIndex) -> None:
+    def come_back(self, index: NodeIndex, *, wiped: bool = False) -> None:
         """Its agent registers with what it has, and sends what it wrote."""
-        if self.silent.pop(index, None) is None:
-            return
-        leases = (lease_id(*held) for held in self._state.nodes[index].leases)
-        running = tuple(Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases)
+        if self.silent.pop(index, None) is not None:
+            self.register_again(index, wiped=wiped)
+
+    def register_again(self, index: NodeIndex, *, wiped: bool = False, without: LeaseId | None = None) -> None:
+        """With this leader, or after a while. `wiped`: nothing runs on it any more; `without`: this does not."""
+        leases = () if wiped else (lease_id(*held) for held in self._state.nodes[index].leases)
+        running = tuple(
+            Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases if lease != without
+        )
         said = replace(self._registers[index], running=running, last_report=self._written.get(index, 0))
         self.said += [FromNode(node_id=said.node_id, message=said), *self._unsent.pop(index, [])]
 
 
-def _ended(attempt: Attempt, rank: int, end: TaskEnd, exit_code: int | None, finished: bool = False) -> TaskEndedReport:
-    lease = lease_id(*attempt.key, rank)
-    return TaskEndedReport(number=0, lease_id=lease, end=end, exit_code=exit_code, finished=finished)
-
-
-_FOLLOWS: dict[type, Callable[[Agents, Event], None]] = {
-    GangAllocated: Agents._allocated,
-    GangRunning: Agents._running,
-    GangEnding: Agents._stops,
-    GangResized: Agents._resized,
-    TaskStarted: Agents._rank_started,
-    JobFinished: Agents._finished,
+_FOLLOWS: dict[type, str] = {
+    GangAllocated: "_allocated",
+    GangRunning: "_running",
+    GangEnding: "_stops",
+    GangResized: "_resized",
+    TaskStarted: "_rank_started",
+    JobFinished: "_finished",
 }

@@ -13,6 +13,7 @@ from commands.evolve import begin, finish, fold_term
 from commands.messages import Command, CommandRecord
 from commands.plan import Plan
 from commands.reports import FromNode, Tick
+from commands.snapshot import RULES_VERSION
 from commands.state import Change, State
 from events.envelope import Event, Input, Term
 from events.ids import ClusterId, CommandId, Epoch, Instant, JobId, LogId, Nonce, Principal
@@ -41,13 +42,36 @@ class Core:
         """Told of each plan before it is applied."""
         self.cycles = 0
         self.commits = 0
+        self.epoch = EPOCH
         self._commands = 0
-        term = Term(cluster=cluster, epoch=EPOCH, nonce=Nonce("replay"), n=1, prev="", at=at, rules=1, holder="replay")
-        fold_term(self.state, term)
+        self._begin_term(EPOCH)
         self.state.accept()
         self.planner = Planner(self.state)
         self.timers = Timers(self.state)
         self.decide("leader", lambda draft: decide_leader(draft, "replay", Instant(0)))
+
+    def _begin_term(self, epoch: Epoch) -> None:
+        self.epoch = epoch
+        state, nonce = self.state, Nonce(f"replay-{epoch}")
+        term = Term(
+            cluster=state.cluster,
+            epoch=epoch,
+            nonce=nonce,
+            n=state.meta.n + 1,
+            prev="",
+            at=self.now,
+            rules=RULES_VERSION,
+            holder="replay",
+        )
+        self._write_term(term)
+        fold_term(state, term)
+
+    def take_over(self) -> None:
+        """Another leader: its term, and its first commit. Its indices are those of the state, as these are."""
+        last_at = self.state.meta.at
+        self._begin_term(Epoch(self.epoch + 1))
+        self.planner.feed(self.state.accept())
+        self.decide("leader", lambda draft: decide_leader(draft, "replay", last_at))
 
     # Inputs
 
@@ -88,10 +112,11 @@ class Core:
                 return done
         raise AssertionError(f"{CYCLES_MAX} cycles in a row at {self.now} changed something")
 
-    def cycle(self) -> tuple[Event, ...]:
-        """One cycle."""
+    def cycle(self, made_at: Instant | None = None) -> tuple[Event, ...]:
+        """One cycle. `made_at`: when it is committed, if later than now."""
         self.cycles += 1
         plan = self.planner.plan(self.now)
+        self.now = self.now if made_at is None else max(self.now, made_at)
         for told in self.before_plan:
             told(plan)
         if plan.empty():
@@ -109,7 +134,7 @@ class Core:
 
     def _commit(self, made_by: Input, decide: Decide) -> tuple[Event, ...]:
         state, n, first = self.state, self.state.meta.n + 1, self.state.meta.seq + 1
-        begin(state, EPOCH, n, self.now)
+        begin(state, self.epoch, n, self.now)
         draft = Draft(state)
         decide(draft)
         events = tuple(draft.events)
@@ -127,6 +152,9 @@ class Core:
         for told in self.watchers:
             told(events)
         return events
+
+    def _write_term(self, term: Term) -> None:
+        """For tests, which keep a log."""
 
     def _before_accept(self, made_by: Input, n: int, first: int, events: tuple[Event, ...]) -> None:
         """For tests, which look at a sample of commits before they are accepted."""

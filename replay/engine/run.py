@@ -14,14 +14,15 @@ from commands.reports import FromNode, Tick
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
 from events.envelope import Event
 from events.gang import GangResized
-from events.ids import ClusterId, Instant, NodeIndex, Principal, TeamId
+from events.ids import ClusterId, Instant, NodeId, NodeIndex, Principal, TeamId
 from events.leadership import CommandRefused
 from events.task import ReportDropped, TaskStarted
-from replay.engine.agents import OFF, Agents
+from replay.engine.agents import OFF
 from replay.engine.core import Core
 from replay.engine.models import Models
 from replay.engine.moments import SECOND_MS, next_moment, silences
 from replay.engine.recorder import Recorder
+from replay.engine.scripted import ScriptedAgents
 from replay.outcome import Outcome
 from replay.scenario import Arrival, Scenario, Silence, TeamQuota
 
@@ -65,11 +66,17 @@ class Replay:
     """One scenario, and how far it is."""
 
     def __init__(
-        self, scenario: Scenario, *, models: Models = OFF, sample_s: int = 900, look_s: int | None = None
+        self,
+        scenario: Scenario,
+        *,
+        models: Models = OFF,
+        sample_s: int = 900,
+        look_s: int | None = None,
+        lead: Callable[[ClusterId, Instant], Core] = Core,
     ) -> None:
         self.scenario = scenario
-        self.core = Core(CLUSTER, scenario.start_at)
-        self.agents = Agents(self.core.state, lambda: self.core.now, self._at, models=models)
+        self.core = lead(CLUSTER, scenario.start_at)
+        self.agents = ScriptedAgents(self.core.state, lambda: self.core.now, self._at, models=models)
         self.recorder = Recorder(self.core, sample_s=sample_s)
         self._look_ms = None if look_s is None else look_s * SECOND_MS
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
@@ -78,6 +85,7 @@ class Replay:
         self._commanded = 0
         self._to_plan = False
         self._grew_smaller = False
+        self._noticed: list[Tick] = []
         self._moment: Instant | None = None
         self._moment_known = False
         self._changed_at = self.core.now
@@ -96,7 +104,25 @@ class Replay:
             self._must(command, f"quota of {command.team}")
         for silence in scenario.silences:
             self._plan_silence(silence)
+        self._plan_recorded()
         core.plan()
+
+    def _plan_recorded(self) -> None:
+        """What else a recorded day brings."""
+        agents = self.agents
+        for joined in self.scenario.joined:
+            self._at(joined.at, lambda node=joined.node: agents.said.append(agents.register(node)))  # type: ignore[misc]
+        for noticed in self.scenario.noticed:
+            self._at(noticed.at, lambda tick=noticed.tick: self._noticed.append(tick))  # type: ignore[misc]
+        for other in self.scenario.taken_over:
+            self._at(other.at, self.core.take_over)
+            for at, node_id in other.confirmed:
+                self._at(at, lambda node_id=node_id: self._registers(node_id))  # type: ignore[misc]
+
+    def _registers(self, node_id: NodeId) -> None:
+        index = self.core.state.node_index[node_id]
+        if index not in self.agents.silent:
+            self.agents.register_again(index)
 
     def _must(self, command: Command, what: str) -> None:
         for event in self.core.command(command):
@@ -104,15 +130,17 @@ class Replay:
                 raise ValueError(f"{what}: {event.field} {event.value}: {event.code}, {event.limit}")
 
     def _plan_silence(self, silence: Silence) -> None:
-        index = self.core.state.node_index.get(silence.node_id)
-        if index is None:
+        known = [node.node_id for node in (*self.scenario.nodes, *(joined.node for joined in self.scenario.joined))]
+        if silence.node_id not in known:
             raise ValueError(f"silences: there is no node {silence.node_id}")
-        self._at(silence.at, lambda: self._hearing(self.agents.fall_silent, index))
+        index = NodeIndex(known.index(silence.node_id))
+        self._at(silence.at, lambda: self._hearing(lambda: self.agents.fall_silent(index)))
         if silence.until is not None:
-            self._at(silence.until, lambda: self._hearing(self.agents.come_back, index))
+            wiped = silence.wiped
+            self._at(silence.until, lambda: self._hearing(lambda: self.agents.come_back(index, wiped=wiped)))
 
-    def _hearing(self, change: Callable[[NodeIndex], None], index: NodeIndex) -> None:
-        change(index)
+    def _hearing(self, change: Callable[[], None]) -> None:
+        change()
         self._moment_known = False
 
     # Time goes on
@@ -140,14 +168,9 @@ class Replay:
 
     def _next(self) -> Instant | None:
         """When something happens next; None: nothing will any more, or all jobs have ended."""
-        scenario, core = self.scenario, self.core
-        times = [self._agenda[0][0]] if self._agenda else []
-        if self._arrived < len(scenario.arrivals):
-            times.append(scenario.arrivals[self._arrived].at)
-        elif not core.state.jobs.rows:
+        core, times = self.core, self._to_come()
+        if self._arrived == len(self.scenario.arrivals) and not core.state.jobs.rows:
             return None
-        if self._commanded < len(scenario.commands):
-            times.append(scenario.commands[self._commanded].at)
         if not times and core.now - self._changed_at > STANDSTILL_MS:
             return None
         if not self._moment_known:
@@ -159,6 +182,16 @@ class Replay:
         if self._look_ms is not None and times:
             times.append((core.now // self._look_ms + 1) * self._look_ms)
         return Instant(max(core.now, min(times))) if times else None
+
+    def _to_come(self) -> list[int]:
+        """When what is known to come comes."""
+        scenario = self.scenario
+        times = [self._agenda[0][0]] if self._agenda else []
+        if self._arrived < len(scenario.arrivals):
+            times.append(scenario.arrivals[self._arrived].at)
+        if self._commanded < len(scenario.commands):
+            times.append(scenario.commands[self._commanded].at)
+        return times
 
     def _instant(self) -> None:
         """What happens now, until nothing more does."""
@@ -204,6 +237,7 @@ class Replay:
 
     def _submit(self, arrival: Arrival) -> None:
         self.agents.work[arrival.job_id] = arrival.work
+        self.agents.work |= arrival.elements
         self.recorder.arrives(arrival)
         principal = Principal(f"user:{arrival.user or arrival.spec.team}")
         for event in self.core.command(SubmitJob(job_id=arrival.job_id, spec=arrival.spec), principal):
@@ -212,8 +246,15 @@ class Replay:
 
     def _looks(self) -> None:
         """At the time: silence, limits, what follows from ends."""
-        core = self.core
-        core.tick(Tick(silent=tuple(silences(core, self.agents)), due=tuple(core.timers.due(core.now))))
+        core, noticed, self._noticed = self.core, self._noticed, []
+        core.tick(
+            Tick(
+                silent=tuple(silences(core, self.agents)),
+                missing=tuple(lease for tick in noticed for lease in tick.missing),
+                faults=tuple(fault for tick in noticed for fault in tick.faults),
+                due=tuple(core.timers.due(core.now)),
+            )
+        )
 
     def _at(self, at: Instant, action: Callable[[], None]) -> None:
         self._count += 1

@@ -4,6 +4,7 @@ A lease is expected to hold its GPUs until its run-time limit, or while it is be
 Kept in step by accepted commits; a block is reckoned again when something on it changed and somebody asks.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 from commands.entities import Attempt, Node, NodeState
@@ -12,9 +13,12 @@ from events.ids import BlockId, GpuType, Instant, NodeIndex
 
 UNLIMITED = 1 << 60
 FREE = 0
+OUT = -1
 
 SizeKey = tuple[GpuType, int, int]
 """(type, GPUs of a node, memory of a GPU in GB)."""
+Ends = tuple[list[tuple[int, NodeIndex]], int]
+"""Nodes of one block with the time from which each is free, earliest first; and their bitset."""
 
 
 class Forecast:
@@ -24,20 +28,29 @@ class Forecast:
         self._state = state
         self._members: dict[SizeKey, dict[BlockId, set[NodeIndex]]] = {}
         self._place: dict[NodeIndex, tuple[SizeKey, BlockId]] = {}
-        self._known: dict[tuple[SizeKey, BlockId], list[tuple[int, NodeIndex]]] = {}
-        self.version = 0
-        """Rises whenever an end, or a node, may have changed."""
+        self._ends: dict[NodeIndex, int] = {}
+        """When each node is wholly free; OUT: it takes no work."""
+        self._out = 0
+        self._dirty: set[NodeIndex] = set()
+        self._known: dict[tuple[SizeKey, BlockId], Ends] = {}
+        self._counted: dict[tuple[SizeKey, BlockId], tuple[Ends, int, int, int]] = {}
+        self._version = 0
         for index in sorted(state.nodes.rows):
             self._enter(state.nodes[index])
 
+    @property
+    def version(self) -> int:
+        """Rises whenever a node is expected to be wholly free at another time, or a node came, went or moved."""
+        self._refresh()
+        return self._version
+
     def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit."""
+        """Follow the changes of an accepted commit: only noted, and reckoned in when somebody asks."""
         for change in changes:
             if change.table == "nodes" and change.new is not None:
                 self._enter(change.new)
             elif change.table == "attempts" and change.new is not None and _end_moved(change.old, change.new):
-                for index, _ in change.new.ranks:
-                    self._forget(index)
+                self._dirty.update([index for index, _ in change.new.ranks])
 
     def sizes(self, gpu_type: GpuType, memory_gb_min: int) -> list[SizeKey]:
         """Kinds of nodes that a job may use, small ones first."""
@@ -47,43 +60,82 @@ class Forecast:
         """Numbers of GPUs that nodes of the type have, in service or not."""
         return sorted({key[1] for key, blocks in self._members.items() if key[0] == gpu_type and any(blocks.values())})
 
-    def blocks(self, size: SizeKey) -> dict[BlockId, list[tuple[int, NodeIndex]]]:
-        """Per block its nodes with the time from which each is wholly free, earliest first. Nodes that take no work
-        are left out."""
-        return {block: self._ends(size, block) for block in sorted(self._members[size])}
+    def blocks(self, size: SizeKey) -> dict[BlockId, Ends]:
+        """Per block its nodes with the time from which each is wholly free, earliest first, and their bitset. Nodes
+        that take no work are left out."""
+        self._refresh()
+        return {block: self._of_block(size, block) for block in sorted(self._members[size])}
+
+    def out(self) -> int:
+        """Bitset of the nodes that take no work."""
+        self._refresh()
+        return self._out
+
+    def free_by(self, size: SizeKey, time: int, shut: int) -> dict[BlockId, int]:
+        """Per block how many nodes are wholly free by then, those of the bitset `shut` left out. What was counted last
+        is kept."""
+        found: dict[BlockId, int] = {}
+        for block, ends in self.blocks(size).items():
+            hidden = ends[1] & shut
+            known = self._counted.get((size, block))
+            if known is None or known[0] is not ends or known[1] != time or known[2] != hidden:
+                known = self._counted[size, block] = (ends, time, hidden, _free_by(ends[0], time, hidden))
+            found[block] = known[3]
+        return found
 
     def ends_at(self, attempt: Attempt, now: Instant) -> Instant:
         """When an attempt is expected to have ended, never before `now`."""
         end = _expected_end(attempt)
         return Instant(now + self._state.policy.unlimited_horizon_s * 1000 if end == UNLIMITED else max(now, end))
 
-    def _ends(self, size: SizeKey, block: BlockId) -> list[tuple[int, NodeIndex]]:
+    def _of_block(self, size: SizeKey, block: BlockId) -> Ends:
         known = self._known.get((size, block))
         if known is None:
-            nodes = (self._state.nodes[index] for index in self._members[size][block])
-            known = sorted((self._whole_at(node), node.index) for node in nodes if _in_service(node))
-            self._known[size, block] = known
+            ends, bits = self._ends, 0
+            nodes = sorted([(ends[index], index) for index in self._members[size][block] if ends[index] != OUT])
+            for _, index in nodes:
+                bits |= 1 << index
+            known = self._known[size, block] = (nodes, bits)
         return known
 
+    def _refresh(self) -> None:
+        for index in self._dirty:
+            end = self._whole_at(self._state.nodes.rows[index])
+            if end != self._ends.get(index):
+                self._ends[index] = end
+                self._out = self._out | 1 << index if end == OUT else self._out & ~(1 << index)
+                self._moved(self._place[index])
+        self._dirty.clear()
+
     def _whole_at(self, node: Node) -> int:
+        if not _in_service(node):
+            return OUT
         end = UNLIMITED if node.pledged else FREE
+        attempts = self._state.attempts.rows
         for job_id, number, _ in node.leases:
-            end = max(end, _expected_end(self._state.attempts[job_id, number]))
+            end = max(end, _expected_end(attempts[job_id, number]))
         return end
 
     def _enter(self, node: Node) -> None:
-        size = (node.gpu_type, len(node.gpus), node.gpu_memory_gb)
+        place = ((node.gpu_type, len(node.gpus), node.gpu_memory_gb), node.block)
         old = self._place.get(node.index)
-        if old is not None and old != (size, node.block):
-            self._forget(node.index)
-            self._members[old[0]][old[1]].discard(node.index)
-        self._place[node.index] = (size, node.block)
-        self._members.setdefault(size, {}).setdefault(node.block, set()).add(node.index)
-        self._forget(node.index)
+        if old != place:
+            if old is not None:
+                self._members[old[0]][old[1]].discard(node.index)
+                self._moved(old)
+            self._place[node.index] = place
+            self._members.setdefault(place[0], {}).setdefault(place[1], set()).add(node.index)
+            self._moved(place)
+        self._dirty.add(node.index)
 
-    def _forget(self, index: NodeIndex) -> None:
-        self._known.pop(self._place[index], None)
-        self.version += 1
+    def _moved(self, place: tuple[SizeKey, BlockId]) -> None:
+        self._known.pop(place, None)
+        self._version += 1
+
+
+def _free_by(nodes: list[tuple[int, NodeIndex]], time: int, hidden: int) -> int:
+    by = bisect_right(nodes, (time, NodeIndex(1 << 60)))
+    return sum(not hidden >> index & 1 for _, index in nodes[:by]) if hidden else by
 
 
 def _in_service(node: Node) -> bool:

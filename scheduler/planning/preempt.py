@@ -8,7 +8,7 @@ the victims and those that are awaited. All of it or nothing: nobody is stopped 
 
 from collections.abc import Iterable
 
-from commands.entities import AttemptKey, Job
+from commands.entities import Attempt, AttemptKey, Job
 from commands.plan import Ranks, Room
 from commands.rows import maker
 from commands.shape import charged_gpus
@@ -220,6 +220,8 @@ def _take(
         if mask & ~free & ~theirs[index]:
             awaited.update(_holders(trial, victims, index, mask))
         victims.pledge(index, mask)
+    if _leaves_over(trial, _by_node(ranks), stopped, shrinks):
+        trial.left_over.add(job.spec.gpu_type)
     victims.settle()
     trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
     return _room(
@@ -233,6 +235,20 @@ def _take(
 
 
 _room = maker(Room)
+
+
+def _leaves_over(
+    trial: Trial, room: dict[NodeIndex, int], stopped: Iterable[AttemptKey], shrinks: dict[AttemptKey, list[int]]
+) -> bool:
+    """Does more come free by it than the room takes? Then it is there for others to wait for."""
+    attempts: list[tuple[Attempt, list[int] | None]] = [(trial.state.attempts[key], None) for key in stopped]
+    attempts += [(trial.state.attempts[key], ranks) for key, ranks in shrinks.items()]
+    return any(
+        mask & ~room.get(index, 0)
+        for attempt, given in attempts
+        for rank, (index, mask) in enumerate(attempt.ranks)
+        if attempt.live(rank) and (given is None or rank in given)
+    )
 
 
 def _is_borrowed(level: int) -> bool:

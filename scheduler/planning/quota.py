@@ -83,8 +83,9 @@ class Shares:
                     self._walked.pop(key, None)
                 case "quotas":
                     self._walked.pop((row.team, row.gpu_type), None)
-                case "jobs" if change.old is not None and change.new is not None:
-                    if change.old.priority_class != change.new.priority_class:
+                case "jobs" if change.old is not None:
+                    # One that is gone counts no more, though its pledge is there until the next cycle.
+                    if change.new is None or change.old.priority_class != change.new.priority_class:
                         self._walked.pop((row.spec.team, row.spec.gpu_type), None)
                 case _:
                     pass

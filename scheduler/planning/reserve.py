@@ -17,7 +17,7 @@ from commands.shape import block_limit, demanded, ranks_per_node, replicas_min, 
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from events.job import CLASS_RANK, Span, Topology
 from events.reservation import FreedBecause
-from scheduler.planning.forecast import UNLIMITED, Forecast, SizeKey
+from scheduler.planning.forecast import UNLIMITED, Ends, Forecast, SizeKey
 from scheduler.planning.queue import limit_class_s
 from scheduler.planning.trial import Trial
 
@@ -72,6 +72,7 @@ class Held(NamedTuple):
 
     key: ReservationKey
     job_id: JobId
+    bits: int
     start_at: Instant
     tier: Tier
 
@@ -86,7 +87,7 @@ def held_on(trial: Trial, gpu_type: GpuType) -> tuple[Held, ...]:
         found: tuple[Held, ...] = known[1]
         return found
     found = tuple(
-        Held(key, held.job_id, held.start_at, _tier(trial, held))
+        Held(key, held.job_id, trial.bits_of(held), held.start_at, _tier(trial, held))
         for key, held in sorted(trial.reservations.items())
         if key[0] == gpu_type
     )
@@ -135,9 +136,9 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     held = trial.reservations.get(key)
     if held is not None and held.job_id != job.id:
         return None
-    stands = held is not None and trial.now <= held.start_at and trial.in_service(held.nodes)
-    found = earliest(trial, forecast, job, before=held.start_at if held is not None and stands else None)
-    if found is None or (held is not None and not _worth_moving(trial, held, found, stands)):
+    standing = held is not None and stands(trial, forecast, held)
+    found = earliest(trial, forecast, job, before=held.start_at if held is not None and standing else None)
+    if found is None or (held is not None and not _worth_moving(trial, held, found, standing)):
         return None
     hold = Hold(job_id=job.id, key=key, nodes=found[1], start_at=found[0])
     trial.reservations[key] = Reservation(
@@ -146,11 +147,16 @@ def reserve(trial: Trial, forecast: Forecast, job: Job) -> Hold | None:
     return hold
 
 
-def _worth_moving(trial: Trial, held: Reservation, found: Start, stands: bool) -> bool:
+def stands(trial: Trial, forecast: Forecast, held: Reservation) -> bool:
+    """May it still start where and when it was told? Else any other place that is as good is better."""
+    return trial.now <= held.start_at and not trial.bits_of(held) & forecast.out()
+
+
+def _worth_moving(trial: Trial, held: Reservation, found: Start, standing: bool) -> bool:
     """Earlier than before; or the nodes that are held were not free in time, or are out of service, and others, or
     another time, are better than no word: an overdue start for which the same nodes are still the best is no news."""
     start_at, nodes = found
-    return start_at < held.start_at or (not stands and (nodes != held.nodes or start_at > trial.now))
+    return start_at < held.start_at or (not standing and (nodes != held.nodes or start_at > trial.now))
 
 
 # The earliest start
@@ -178,6 +184,8 @@ def _earliest_on(
     """On nodes of one number of GPUs; their memory may differ."""
     hint = demanded(job.spec)
     wanted = -(-replicas_min(job.spec) // ranks_per_node(job.spec, sizes[0][1]))
+    if before is not None and not _could(trial, forecast, job, sizes, before, wanted):
+        return None
     groups = _groups(trial, _nodes_by_block(trial, forecast, job, sizes), hint)
     most = 1 if hint.pack is Span.RACK else block_limit(hint) or len(groups)
     each = 1 if hint.spread is Span.BLOCK else wanted
@@ -193,21 +201,38 @@ def _earliest_on(
     return start_at, tuple(sorted(_choose(groups, start, wanted, each)))
 
 
-def _nodes_by_block(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey]) -> dict[BlockId, Group]:
-    """The nodes that the job may have: neither out of its reach nor held for the first of another pool. With what this
-    cycle has started reckoned in."""
-    blocks: dict[BlockId, Group] = {}
-    for size in sizes:
-        for block, nodes in forecast.blocks(size).items():
-            blocks[block] = sorted((*blocks[block], *nodes)) if block in blocks else nodes
+def _could(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey], before: Instant, wanted: int) -> bool:
+    """Could enough be free before that time? A look that costs little: it never says no where there may be."""
+    if len(sizes) > 1 or trial.busy_until:
+        return True
+    free = forecast.free_by(sizes[0], before - 1, _shut(trial, job))
+    return sum(sorted(free.values(), reverse=True)[: block_limit(demanded(job.spec))]) >= wanted
+
+
+def _shut(trial: Trial, job: Job) -> int:
+    """Bitset of the nodes that the job may not have: out of its reach, or held for the first of another pool."""
     among = trial.eligible(job)
+    shut = 0 if among is None else ~among
     for held in trial.reservations.values():
         if held.gpu_type == job.spec.gpu_type and held.job_id != job.id:
-            among = (-1 if among is None else among) & ~trial.bits_of(held)
-    if among is not None:
-        blocks = {block: [node for node in nodes if among >> node[1] & 1] for block, nodes in blocks.items()}
-    busy = trial.busy_blocks()
-    return {block: trial.reckoned(blocks[block]) if block in busy else blocks[block] for block in sorted(blocks)}
+            shut |= trial.bits_of(held)
+    return shut
+
+
+def _nodes_by_block(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey]) -> dict[BlockId, Group]:
+    """The nodes that the job may have. With what this cycle has started reckoned in."""
+    blocks: dict[BlockId, Ends] = {}
+    for size in sizes:
+        for block, ends in forecast.blocks(size).items():
+            before = blocks.get(block)
+            blocks[block] = ends if before is None else (sorted((*before[0], *ends[0])), before[1] | ends[1])
+    shut, busy, found = _shut(trial, job), trial.busy_blocks(), {}
+    for block in sorted(blocks):
+        nodes, bits = blocks[block]
+        if bits & shut:
+            nodes = [node for node in nodes if not shut >> node[1] & 1]
+        found[block] = trial.reckoned(nodes) if block in busy else nodes
+    return found
 
 
 def _groups(trial: Trial, blocks: dict[BlockId, Group], hint: Topology) -> list[Group]:

@@ -7,12 +7,13 @@ back at the end of the cycle: a plan that is not applied leaves no trace (C-70).
 from dataclasses import dataclass, field
 from typing import Any
 
-from commands.entities import AttemptKey, Job, NodeState, Reservation, ReservationKey
+from commands.entities import AttemptKey, Job, Reservation, ReservationKey
 from commands.policy import Policy
 from commands.shape import least_charge
 from commands.state import State
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from scheduler.planning.capacity import Capacity
+from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.pools import Pools
 from scheduler.planning.quota import Shares
 
@@ -39,6 +40,8 @@ class Trial:
     busy_until: dict[NodeIndex, int] = field(default_factory=dict)
     unpledged: set[GpuType] = field(default_factory=set)
     """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""
+    left_over: set[GpuType] = field(default_factory=set)
+    """Types on which more comes free by what this cycle stops than it was stopped for: what did not fit before may."""
     held: HeldBits = field(default_factory=dict)
     held_on: dict[GpuType, Any] = field(default_factory=dict)
     """What is known of the reservations of each type (scheduler.planning.reserve)."""
@@ -81,16 +84,6 @@ class Trial:
             known = self.held[reservation.key] = (reservation.nodes, bits)
         return known[1]
 
-    def in_service(self, nodes: tuple[NodeIndex, ...]) -> bool:
-        """Do all of them still take work?"""
-        rows = self.state.nodes.rows
-        return all(
-            rows[index].drained is None
-            and not rows[index].broken
-            and rows[index].state in (NodeState.UP, NodeState.SUSPECT)
-            for index in nodes
-        )
-
     def busy_blocks(self) -> set[BlockId]:
         """Blocks on which this cycle has started something."""
         rows = self.state.nodes.rows
@@ -98,5 +91,5 @@ class Trial:
 
     def reckoned(self, nodes: list[tuple[int, NodeIndex]]) -> list[tuple[int, NodeIndex]]:
         """Free times of nodes, with what this cycle has started."""
-        unlimited = 1 << 60
-        return sorted((max(end, self.busy_until.get(index, end) or unlimited), index) for end, index in nodes)
+        busy = self.busy_until
+        return sorted((max(end, busy[index] or UNLIMITED) if index in busy else end, index) for end, index in nodes)

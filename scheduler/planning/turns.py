@@ -144,6 +144,8 @@ class Turns:
             return True
         holder = job_id if trial.reservations and trial.holds(job_id) else None
         note = planner.memory.of(line, holder) if line.failed is not None or holder is not None else None
+        if line.gpu_type in self._touched and (line.gpu_type in trial.left_over or (holder and self._seeks(job))):
+            note = None
         if note is not None and trial.now < note.until and note.stamp == self._stamp(line, job):
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
@@ -210,6 +212,13 @@ class Turns:
             return False
         victims.refresh(trial.now)
         return could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered))
+
+    def _seeks(self, job: Job) -> bool:
+        """Does its reservation not stand any more? Then the best other place changes with what this cycle takes."""
+        held = self._trial.reservations.get((job.spec.gpu_type, self._trial.pool_of(job)))
+        if held is None or held.job_id != job.id:
+            return False
+        return not reserve.stands(self._trial, self._planner.forecast, held)
 
     def _until(self, job: Job) -> Instant:
         """Up to when time alone changes nothing: protections end, new victims may be taken, a start is overdue."""

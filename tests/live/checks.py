@@ -21,7 +21,10 @@ from events.node import NodeRegistered
 from events.task import TaskEnd, TaskEnded
 from projections.database import connect
 from projections.digest import differing
+from replay.verify import Report
+from replay.verify.window import EVERYTHING
 from signalboxd.site import Site
+from signalboxd.verify import Target, verified
 from signalboxd.wiring import open_logs
 from tests.live.stack import Stack
 from tests.live.waiting import until
@@ -149,8 +152,14 @@ async def projected(stack: Stack) -> list[str]:
             await connection.close()
 
 
+async def verified_log(site: Site) -> Report:
+    """What `signalboxd verify` says of the site's log, with the heads that Postgres knows."""
+    return await verified(Target(site, Path("the stack")), EVERYTHING, recompute=True, tell=lambda read, total: None)
+
+
 async def sound_at_rest(stack: Stack) -> list[Record]:
-    """With no job left: no GPU was ever leased twice, none is claimed, the journals agree, fold = projection.
+    """With no job left: no GPU was ever leased twice, none is claimed, the journals agree, fold = projection, and the
+    log is whole: each of its decisions comes out again, byte for byte.
 
     Returns the log.
     """
@@ -160,4 +169,8 @@ async def sound_at_rest(stack: Stack) -> list[Record]:
     assert double_leases(found) == []
     assert ledger_faults(stack.ground.data, found) == []
     assert await projected(stack) == []
+    report = await verified_log(stack.ground.site)
+    assert (report.finding, report.differences, report.not_recomputable) == (None, [], [])
+    assert report.recomputed == report.commits >= sum(1 for _ in commits(found))
+    assert {noted.by for noted in report.noted} == {"the epoch row", "the projector"}
     return found

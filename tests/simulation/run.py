@@ -5,7 +5,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -15,6 +15,7 @@ from agent.simulated import overlaps
 from commands.entities import NodeState
 from events.chain import START, Head
 from events.log import accepted
+from events.memory import Topic
 from scheduler import leader
 from tests.simulation.audit import Found
 from tests.simulation.waiting import until
@@ -38,7 +39,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to, for comparing runs."""
+    """What a run came to, for comparing runs. `log`: the events log; `noted`: the head in the epoch row (P-5)."""
 
     head: Head
     virtual_s: float
@@ -46,6 +47,8 @@ class Outcome:
     events: dict[str, int]
     terms: int
     dropped: int
+    log: tuple[bytes, ...] = field(repr=False)
+    noted: tuple[str, int, int, str] | None
 
 
 def run(scenario: Scenario, seed: int) -> Outcome:
@@ -66,6 +69,7 @@ def run(scenario: Scenario, seed: int) -> Outcome:
             f"repeat: .venv/bin/python -m tests.simulation --scenario {scenario.name} --seeds {seed}"
         )
         raise world.finding
+    row = world.control.rows.get(CLUSTER)
     return Outcome(
         head=world.auditor.head,
         virtual_s=world.loop.now,
@@ -73,6 +77,8 @@ def run(scenario: Scenario, seed: int) -> Outcome:
         events=dict(world.auditor.events_seen),
         terms=world.auditor.state.meta.epoch,
         dropped=world.auditor.dropped,
+        log=tuple(world.store.partition(Topic.EVENTS, CLUSTER).records),
+        noted=row.head if row is not None else None,
     )
 
 

@@ -1,0 +1,97 @@
+"""A recorded day as it was: looked at and planned at the very times at which the recorded leader did.
+
+The engine plans whenever something happens. A leader does too, but a few milliseconds later, and with all that came
+until then; what time alone brings it sees with its next tick; and it may stand still for a while. Its beats are in the
+log, those at least that decided something. Between two beats nothing is planned, unless none follows for so long that
+the day must have gone another way.
+"""
+
+from collections import deque
+
+from events.ids import Instant
+from replay.engine.moments import SECOND_MS, next_moment
+from replay.engine.run import Replay
+from replay.scenario import Beat
+
+PATIENCE_MS = 1_500
+"""A leader looks each second; how late it may be."""
+STILL_MS = 20_000
+"""For how long a leader may stand still (scheduler.tenure ends it then)."""
+
+
+class OnBeat(Replay):
+    """One scenario with beats."""
+
+    def _boot(self) -> None:
+        self._beats = deque(self.scenario.beats)
+        self._pending: Instant | None = None
+        """Since when there is something to plan for."""
+        super()._boot()
+
+    def _next(self) -> Instant | None:
+        """When something happens next, or the leader looked."""
+        core, times = self.core, self._to_come()
+        if self._beats:
+            times.append(self._beats[0].at)
+        elif self._arrived == len(self.scenario.arrivals) and not core.state.jobs.rows:
+            return None
+        if not self._moment_known:
+            self._moment, self._moment_known = next_moment(core, self.agents), True
+        if self._moment is not None and not self._awaited(self._moment):
+            times.append(self._led_again(self._moment))
+        if self._pending is not None and not self._awaited(self._pending, STILL_MS):
+            times.append(self._overdue_at(self._pending))
+        return Instant(max(core.now, min(times))) if times else None
+
+    def _awaited(self, since: Instant, patience_ms: int = PATIENCE_MS) -> bool:
+        """Did the leader look soon after?"""
+        return bool(self._beats) and since <= self._beats[0].at <= since + patience_ms
+
+    def _instant(self) -> None:
+        """What happens now; then the beats of now, in order."""
+        now = self.core.now
+        late = self._moment is not None and self._moment <= now and not self._awaited(self._moment) and self._led(now)
+        self._to_plan = False
+        self._ends()
+        self._comes()
+        beats = self._due(now)
+        if late or any(not beat.plans for beat in beats):
+            self._looks()
+            self._moment_known = False
+        for beat in beats:
+            if beat.plans:
+                self._cycle(beat)
+        if late or self._is_overdue(now):
+            self.core.plan()
+            self._to_plan, self._pending = False, None
+        if self._to_plan or self._grew_smaller:
+            self._pending = self._pending or now
+        self._grew_smaller = False
+
+    def _due(self, now: Instant) -> list[Beat]:
+        found: list[Beat] = []
+        while self._beats and self._beats[0].at <= now:
+            found.append(self._beats.popleft())
+        return found
+
+    def _overdue_at(self, pending: Instant) -> Instant:
+        return self._led_again(Instant(pending + SECOND_MS))
+
+    def _led_again(self, at: Instant) -> Instant:
+        """Then, or when the next leader begins; not before now."""
+        at = max(at, self.core.now)
+        return next((other.at for other in self.scenario.taken_over if other.gone_at <= at < other.at), at)
+
+    def _is_overdue(self, now: Instant) -> bool:
+        if self._pending is None or now < self._pending + SECOND_MS or self._awaited(self._pending, STILL_MS):
+            return False
+        return self._led(now)
+
+    def _led(self, now: Instant) -> bool:
+        """Did somebody lead then?"""
+        return not any(other.gone_at <= now < other.at for other in self.scenario.taken_over)
+
+    def _cycle(self, beat: Beat) -> None:
+        self._to_plan, self._pending = False, None
+        self._moment_known = False
+        self.core.cycle(beat.made_at)

@@ -1,0 +1,272 @@
+"""A window of a log as a scenario: what came, and what the work really took; and beside it what was decided.
+
+From the start of the log on nothing is lost by it. From later on the cluster is set up as it then was, but for what ran
+and waited: that is submitted anew as the window begins, with the work that it had left.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from commands.entities import Job
+from commands.evolve import fold_commit, fold_term
+from commands.messages import CommandRecord, DrainNode, HoldJob, SetPolicy, SubmitJob, read_command
+from commands.policy import DEFAULT, Policy
+from commands.reports import FromNode, Register, Tick
+from commands.state import State
+from events.envelope import Commit, Term
+from events.gang import GangAllocated
+from events.ids import Epoch, Instant, JobId, NodeId, NodeIndex
+from events.job import PriorityClass
+from events.leadership import CommandRepeated, CommandUnreadable, InputRefused
+from events.log import RecordLog, accepted
+from replay.recorded.attempts import Attempts
+from replay.recorded.nodes import Nodes, registrations, released_on
+from replay.scenario import Arrival, Beat, Noticed, Scenario, TeamQuota, Timed, Work
+from replay.verify import Window
+from replay.verify.inputs import cycle, read_reports, read_tick
+from replay.verify.window import EVERYTHING
+
+PASSED_OVER = (CommandRepeated, CommandUnreadable, InputRefused)
+
+
+class NothingRecorded(ValueError):
+    """There is no commit in the window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """A recorded decision: an attempt got these GPUs then."""
+
+    at: Instant
+    job_id: JobId
+    attempt: int
+    ranks: tuple[tuple[NodeIndex, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """`unknown`: jobs of which it is not known how long their work takes: they were cancelled or timed out, or went on
+    behind the window; they are taken to need twice what was seen, and at least their limit. `notes`: what else the
+    scenario does not tell. `whole`: from the start of the log on."""
+
+    scenario: Scenario
+    granted: tuple[Granted, ...]
+    unknown: tuple[JobId, ...]
+    notes: tuple[str, ...]
+    whole: bool
+
+    def under(self, policy: Policy) -> Scenario:
+        """The same day under one policy from its start to its end; whoever changed the policy then does not."""
+        commands = tuple(timed for timed in self.scenario.commands if not isinstance(timed.command, SetPolicy))
+        return replace(self.scenario, policy=policy, commands=commands, beats=())
+
+
+async def read_day(log: RecordLog, window: Window = EVERYTHING, *, name: str = "") -> Recorded:
+    """The window of the log. Raises NothingRecorded, events.chain.ChainBroken, events.codec.Unreadable."""
+    day = _Day(State(log.cluster))
+    async for outcome in accepted(log):
+        if window.over(outcome.head):
+            break
+        record = outcome.record()
+        if isinstance(record, Term):
+            day.term(record)
+        elif isinstance(record, Commit):
+            if not day.open and window.holds(outcome.head):
+                day.begin(record.at)
+            day.commit(record)
+    return day.recorded(name or f"{log.cluster}, recorded")
+
+
+class _Day:
+    def __init__(self, state: State) -> None:
+        self.open = False
+        self._state = state
+        self._attempts = Attempts()
+        self._nodes = Nodes()
+        self._arrivals: list[tuple[Instant, CommandRecord | None, Job | None]] = []
+        self._commands: list[Timed] = []
+        self._beats: list[Beat] = []
+        self._granted: list[Granted] = []
+        self._notes: list[str] = []
+        self._at = Instant(0)
+        self._start = Instant(0)
+        self._policy = DEFAULT
+        self._quotas: tuple[TeamQuota, ...] = ()
+        self._standing: tuple[Register, ...] = ()
+        self._first_n = 0
+
+    # What is folded
+
+    def term(self, term: Term) -> None:
+        """A leader begins."""
+        self._nodes.term(term.at, self._state.meta.at)
+        fold_term(self._state, term)
+        self._state.settle()
+
+    def begin(self, at: Instant) -> None:
+        """The window begins: this is how things stand."""
+        self.open, self._start, self._first_n = True, at, self._state.meta.n
+        state = self._state
+        if not state.nodes.rows:
+            return
+        self._policy = state.policy
+        self._quotas = tuple(_quotas(state))
+        self._standing = tuple(_register(state, index) for index in sorted(state.nodes.rows))
+        self._nodes.stand(state)
+        for job in sorted(state.jobs.rows.values(), key=lambda job: job.submit_seq):
+            self._arrivals.append((at, None, job))
+            if job.held:
+                self._commands.append(Timed(at=at, command=HoldJob(job_id=job.id)))
+        for node in state.nodes.rows.values():
+            if node.drained is not None:
+                self._commands.append(Timed(at=at, command=DrainNode(node_id=node.id, reason=node.drained)))
+
+    def commit(self, commit: Commit) -> None:
+        """One commit: of the window, once that has begun."""
+        leases = self._leases(commit)
+        fold_commit(self._state, commit)
+        self._state.settle()
+        if not self.open:
+            return
+        self._at = commit.at
+        self._input(commit)
+        said = self._said(commit)
+        released = released_on(commit.events, leases)
+        for event in commit.events:
+            self._attempts.take(event, commit.at, commit.input.kind)
+            self._nodes.take(event, commit.at, said, released)
+            if isinstance(event, GangAllocated):
+                granted = Granted(at=commit.at, job_id=event.job_id, attempt=event.attempt, ranks=event.ranks)
+                self._granted.append(granted)
+
+    def _leases(self, commit: Commit) -> dict[tuple[str, int, int], NodeIndex]:
+        """Where the leases are that it may end by reconciliation."""
+        if commit.input.kind != "reports":
+            return {}
+        return {
+            (*key, rank): index
+            for key, attempt in self._state.attempts.rows.items()
+            for rank, (index, _) in enumerate(attempt.ranks)
+        }
+
+    def _said(self, commit: Commit) -> dict[NodeId, Register]:
+        if commit.input.kind != "reports":
+            return {}
+        batch: list[FromNode] = list(read_reports(commit.input))
+        return registrations(batch)
+
+    def _input(self, commit: Commit) -> None:
+        match commit.input.kind:
+            case "command":
+                self._command(commit)
+            case "tick":
+                self._tick(read_tick(commit.input), commit.at)
+            case "cycle":
+                self._beats.append(Beat(at=cycle(commit.input).at, made_at=commit.at, plans=True))
+            case _:
+                pass
+
+    def _command(self, commit: Commit) -> None:
+        if any(isinstance(event, PASSED_OVER) for event in commit.events):
+            return
+        record = read_command(commit.input.body)
+        if isinstance(record.command, SubmitJob):
+            self._arrivals.append((commit.at, record, None))
+        else:
+            self._commands.append(Timed(at=commit.at, command=record.command))
+
+    def _tick(self, tick: Tick, at: Instant) -> None:
+        self._beats.append(Beat(at=at, made_at=at, plans=False))
+        if tick.missing or tick.faults:
+            self._nodes.noticed.append(Noticed(at=at, tick=Tick(missing=tick.missing, faults=tick.faults)))
+
+    # What comes of it
+
+    def recorded(self, name: str) -> Recorded:
+        """The scenario, once all was taken."""
+        if not self.open:
+            raise NothingRecorded("no commit lies in the window")
+        unknown: list[JobId] = []
+        arrivals = tuple(self._arrival(at, record, job, unknown) for at, record, job in self._arrivals)
+        first_at = min([arrival.at for arrival in arrivals] + [timed.at for timed in self._commands] + [self._at])
+        joined = self._nodes.joined
+        early = [one.node for one in joined if one.at <= first_at]
+        scenario = Scenario(
+            name=name,
+            start_at=self._start,
+            nodes=(*self._standing, *early),
+            quotas=self._quotas,
+            arrivals=arrivals,
+            commands=tuple(self._commands),
+            silences=self._nodes.silences(),
+            policy=self._policy,
+            end_at=self._at,
+            noticed=tuple(self._nodes.noticed),
+            joined=tuple(joined[len(early) :]),
+            taken_over=self._nodes.taken_over(),
+            beats=tuple(self._beats),
+        )
+        return Recorded(
+            scenario=scenario,
+            granted=tuple(self._granted),
+            unknown=tuple(unknown),
+            notes=(*self._nodes.notes, *self._notes),
+            whole=not self._standing,
+        )
+
+    def _arrival(self, at: Instant, record: CommandRecord | None, job: Job | None, unknown: list[JobId]) -> Arrival:
+        if record is None:
+            assert job is not None
+            return self._carried(at, job, unknown)
+        command = record.command
+        assert isinstance(command, SubmitJob)
+        spec, elements = command.spec, {}
+        if spec.array is not None:
+            own = [job_id for job_id in self._attempts.jobs() if job_id.startswith(f"{command.job_id}_")]
+            elements = {job_id: self._work(job_id, spec.max_runtime_s, unknown) for job_id in own}
+            work = next(iter(elements.values()), Work(run_s=spec.max_runtime_s or 3_600))
+            work = replace(work, tries={})
+        else:
+            work = self._work(command.job_id, spec.max_runtime_s, unknown)
+        user = record.principal.removeprefix("user:")
+        return Arrival(at=at, job_id=command.job_id, spec=spec, work=work, user=user, elements=elements)
+
+    def _carried(self, at: Instant, job: Job, unknown: list[JobId]) -> Arrival:
+        """What ran or waited as the window began: as if submitted then. Its attempts of before are not repeated."""
+        work = replace(self._work(job.id, job.max_runtime_s, unknown), tries={})
+        return Arrival(at=at, job_id=job.id, spec=job.spec, work=work, user=job.principal.removeprefix("user:"))
+
+    def _work(self, job_id: JobId, limit_s: int | None, unknown: list[JobId]) -> Work:
+        work, known = self._attempts.work(job_id, limit_s)
+        if not known:
+            unknown.append(job_id)
+        return work
+
+
+def _quotas(state: State) -> Iterable[TeamQuota]:
+    for (team, gpu_type), quota in sorted(state.quotas.rows.items()):
+        row = state.teams.get(team)
+        line = TeamQuota(team=team, gpu_type=gpu_type, guaranteed=quota.guaranteed, borrow_limit=quota.borrow_limit)
+        yield (
+            line
+            if row is None or row.classes is None
+            else replace(line, classes=tuple(map(PriorityClass, row.classes)))
+        )
+
+
+def _register(state: State, index: NodeIndex) -> Register:
+    node = state.nodes[index]
+    return Register(
+        node_id=node.id,
+        boot_id=node.boot_id,
+        incarnation=node.incarnation,
+        journal=node.journal,
+        last_report=0,
+        epoch_floor=Epoch(0),
+        block=node.block,
+        rack=node.rack,
+        address=node.address,
+        gpu_type=node.gpu_type,
+        gpu_memory_gb=node.gpu_memory_gb,
+        gpus=node.gpus,
+    )

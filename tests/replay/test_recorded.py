@@ -1,0 +1,118 @@
+"""Recorded days: what a log tells of a day is enough to have it decided again as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from commands.messages import SetPolicy
+from commands.policy import DEFAULT, Preset
+from events.ids import ClusterId, Instant
+from replay.engine import run
+from replay.engine.run import CLUSTER, Replay
+from replay.generated import Fleet, day
+from replay.recorded import Again, NothingRecorded, Recorded, again, read_day
+from replay.scenario import Scenario, Silence
+from replay.verify import Window, read_bound
+from tests.replay.logs import memory_log, written
+from tests.replay.scribe import Scribe
+from tests.simulation import world
+
+
+def read(records: Sequence[bytes], cluster: ClusterId = world.CLUSTER, window: Window | None = None) -> Recorded:
+    """The day in these records."""
+    return asyncio.run(read_day(memory_log(records, cluster), window or Window()))
+
+
+def lived(scenario: Scenario) -> list[bytes]:
+    """The log of a generated day."""
+    replay = Replay(scenario, lead=Scribe)
+    replay.run("default")
+    assert isinstance(replay.core, Scribe)
+    return replay.core.records
+
+
+def small_day(seed: int, load: float) -> Scenario:
+    """64 nodes, of which three fall silent for a quarter of an hour."""
+    scenario = day(seed, fleet=Fleet(nodes=64, nodes_in_block=16), jobs=1200, load=load)
+    at = Instant(scenario.start_at + 6 * 3_600_000)
+    silent = (Silence(node_id=node.node_id, at=at, until=Instant(at + 900_000)) for node in scenario.nodes[10:13])
+    return dataclasses.replace(scenario, silences=tuple(silent))
+
+
+@pytest.mark.parametrize(("seed", "load"), [(1, 0.9), (2, 1.2)])
+def test_a_generated_day_comes_out_as_it_was_recorded(seed: int, load: float) -> None:
+    """Preemptions, reservations and faults in it: every grant, at its time to the millisecond, on the same GPUs."""
+    recorded = read(lived(small_day(seed, load)), CLUSTER)
+    assert recorded.whole
+    assert again(recorded) == Again(recorded=len(recorded.granted), same=len(recorded.granted), near=0, others=())
+    assert len(recorded.granted) > 1200
+
+
+@pytest.mark.parametrize(("scenario", "seed"), [("quiet", 1), ("quiet", 2), ("storm", 1), ("storm", 3)])
+def test_what_a_real_leader_recorded_comes_out_again(scenario: str, seed: int) -> None:
+    """The scheduler's own rounds, ticks and delays, and in storms a dozen leaders that die: every grant again."""
+    recorded = read(written(scenario, seed).records)
+    found = again(recorded)
+    assert (found.same, found.near, found.others) == (found.recorded, 0, ())
+    assert found.recorded > 40
+    if scenario == "storm":
+        assert len(recorded.scenario.taken_over) > 5
+
+
+def test_what_does_not_come_out_is_listed() -> None:
+    """Power cuts, lost journals and wrong clocks: each grant comes out the same, or near, or it is named."""
+    recorded = read(written("weather", 1).records)
+    found = again(recorded)
+    then = {(other.then.job_id, other.then.attempt) for other in found.others if other.then is not None}
+    assert found.same + found.near + len(then) == found.recorded
+    assert found.same > found.recorded // 3
+
+
+def test_the_same_day_under_another_policy_takes_the_same_work() -> None:
+    """Whoever changed the policy then does not now; every job is submitted, and needs what it needed."""
+    recorded = read(lived(small_day(1, 0.9)), CLUSTER)
+    fifo = recorded.under(DEFAULT.model_copy(update={"preset": Preset.FIFO}))
+    assert not any(isinstance(timed.command, SetPolicy) for timed in fifo.commands)
+    assert fifo.arrivals == recorded.scenario.arrivals
+    outcome = run(dataclasses.replace(fifo, end_at=None), "fifo")
+    ended = {job.job_id for job in outcome.jobs if job.ended_at is not None}
+    assert len(ended) == len(recorded.scenario.arrivals) == 1200
+    assert not outcome.displacements
+
+
+def test_how_long_work_takes_is_known_where_it_ended_by_itself() -> None:
+    """Of jobs that were cancelled, or timed out, it is not, and they are named."""
+    scenario = small_day(1, 0.9)
+    recorded = read(lived(scenario), CLUSTER)
+    asked = {arrival.job_id: arrival.work for arrival in scenario.arrivals}
+    unknown = set(recorded.unknown)
+    assert {job_id for job_id, work in asked.items() if work.cancelled} <= unknown
+    known = [arrival for arrival in recorded.scenario.arrivals if arrival.job_id not in unknown]
+    once = [arrival for arrival in known if len(arrival.work.tries) == 1]
+    assert len(once) > 800
+    assert all(abs(arrival.work.run_s - asked[arrival.job_id].run_s) <= 1 for arrival in once)
+
+
+def test_a_window_begins_with_the_cluster_as_it_then_was() -> None:
+    """Nodes, quotas and policy; what ran and waited is submitted as it begins, with the work that it had left."""
+    records = lived(small_day(1, 0.9))
+    whole = read(records, CLUSTER)
+    part = read(records, CLUSTER, Window(read_bound("n:1500"), read_bound("n:3000")))
+    assert not part.whole
+    assert len(part.scenario.nodes) == 64
+    assert part.scenario.quotas
+    assert whole.scenario.quotas == ()
+    at_start = [arrival for arrival in part.scenario.arrivals if arrival.at == part.scenario.start_at]
+    assert at_start
+    assert all(not arrival.work.tries for arrival in at_start)
+    assert run(part.scenario, "default").jobs
+
+
+def test_a_window_without_a_commit_is_no_day() -> None:
+    """It says so."""
+    with pytest.raises(NothingRecorded, match="no commit lies in the window"):
+        read(written("quiet", 1).records, window=Window(read_bound("n:1000000")))
