@@ -39,6 +39,8 @@ class _Grants:
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._state = draft.state
+        self._at = draft.state.meta.at
+        self._epoch = draft.state.meta.epoch
         self._made: dict[JobId, GangAllocated] = {}
         self._taken: dict[NodeIndex, int] = {}
         """Mask of the GPUs that they take of each node."""
@@ -54,7 +56,8 @@ class _Grants:
         if pledge is not None or job.elements is not None or job.id in self._made:
             self.fold()
             job = self._state.jobs[job.id]
-        gpus = sum([mask.bit_count() for _, mask in placement.ranks])
+        ranks = placement.ranks
+        gpus = ranks[0][1].bit_count() if len(ranks) == 1 else sum([mask.bit_count() for _, mask in ranks])
         why = self._objection(job, placement, pledge, gpus)
         if why is not None:
             return why
@@ -75,7 +78,7 @@ class _Grants:
             job_id=job.id,
             attempt=job.attempt + 1,
             ranks=cast("tuple[tuple[NodeIndex, GpuMask], ...]", placement.ranks),
-            limit_at=None if left_s is None else Instant(self._state.meta.at + left_s * 1000),
+            limit_at=None if left_s is None else Instant(self._at + left_s * 1000),
             fallback=placement.fallback,
             promised_n=promised_n,
         )
@@ -97,13 +100,9 @@ class _Grants:
 
     def _objection(self, job: Job, placement: Placement, pledge: Pledge | None, gpus: int) -> str | None:
         """Why the placement may not be made, or None."""
-        if job.state is not JobState.QUEUED:
-            return "job_not_queued"
-        if job.held:
-            return "job_held"
         if not job.eligible:
-            return "job_not_eligible"
-        if job.not_before_at is not None and self._state.meta.at < job.not_before_at:
+            return _ineligible(job)
+        if job.not_before_at is not None and self._at < job.not_before_at:
             return "job_waits_out_a_backoff"
         if not size_allowed(job.spec, len(placement.ranks)):
             return "ranks_missing"
@@ -135,8 +134,9 @@ class _Grants:
             if (why := self._rank_objection(job, node, mask, free & ~taken.get(index, 0) & ~others)) is not None:
                 return why
             claimed[index] = others | mask
-        if any(_node_divided(job, nodes[index], mask, len(ranks)) for index, mask in claimed.items()):
-            return "node_divided"
+        for index, mask in claimed.items():
+            if _node_divided(job, nodes[index], mask, len(ranks)):
+                return "node_divided"
         return "hint_broken" if breaks_hint(self._state, demanded(job.spec), ranks) else None
 
     def _rank_objection(self, job: Job, node: Node, mask: int, free: int) -> str | None:
@@ -144,7 +144,7 @@ class _Grants:
             return "no_such_node"
         if node.state is not NodeState.UP or node.drained is not None:
             return "node_not_in_service"
-        if node.confirmed != self._state.meta.epoch:
+        if node.confirmed != self._epoch:
             return "node_not_confirmed"
         if mask & ~free:
             return "gpus_not_free"
@@ -153,6 +153,12 @@ class _Grants:
         if node.gpu_memory_gb < job.spec.gpu_memory_gb_min:
             return "gpu_memory"
         return None
+
+
+def _ineligible(job: Job) -> str:
+    if job.state is not JobState.QUEUED:
+        return "job_not_queued"
+    return "job_held" if job.held else "job_not_eligible"
 
 
 def _node_divided(job: Job, node: Node, claimed: int, ranks: int) -> bool:

@@ -124,7 +124,7 @@ def block_limit(hint: Topology) -> int | None:
 
 def breaks_hint(state: State, hint: Topology, ranks: Iterable[tuple[NodeIndex, int]]) -> bool:
     """Do ranks on these nodes break the hint? (R-33)"""
-    if hint == ANYWHERE:
+    if hint is ANYWHERE or hint == ANYWHERE:
         return False
     nodes = [state.nodes[index] for index, _ in ranks]
     places: dict[Span, list[tuple[object, ...]]] = {

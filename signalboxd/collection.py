@@ -7,8 +7,9 @@ decisions themselves. Cycles come from exceptions and tasks alone: some in a sec
 
 import gc
 
-NEW_OBJECTS = 200_000
-"""New objects, less those that are gone again, between two looks at the young ones."""
+NEW_OBJECTS = 500_000
+"""New objects, less those that are gone again, between two looks at the young ones: more than the largest decision
+makes, and some 50 MB at most."""
 
 
 def collect_rarely() -> None:

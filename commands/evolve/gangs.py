@@ -59,6 +59,9 @@ class _Grants:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._grant = (state.meta.epoch, state.meta.n)
+        self._at = state.meta.at
+        self._advance_s = state.policy.fair_advance_s
         self._nodes: dict[NodeIndex, _Taken] = {}
         self._use: dict[tuple[TeamId, GpuType], tuple[int, int]] = {}
         """GPUs, and GPU-seconds in advance."""
@@ -69,7 +72,7 @@ class _Grants:
         state = self._state
         job = state.jobs.rows[event.job_id]
         team, gpu_type = share = (job.spec.team, job.spec.gpu_type)
-        gpus, advance_s = self._take(event, gpu_type), fair.advance_s(job, state.policy.fair_advance_s)
+        gpus, advance_s = self._take(event, gpu_type), fair.advance_s(job, self._advance_s)
         attempt = _made(
             job_id=job.id,
             number=event.attempt,
@@ -77,18 +80,18 @@ class _Grants:
             gpu_type=gpu_type,
             ranks=event.ranks,
             phases=bytes(len(event.ranks)),
-            grant=(state.meta.epoch, state.meta.n),
-            granted_at=state.meta.at,
+            grant=self._grant,
+            granted_at=self._at,
             limit_at=event.limit_at,
             charged=gpus,
             after_preemption=job.queue_reason is QueueReason.PREEMPTED,
             advance_s=advance_s,
             promised_n=event.promised_n,
         )
-        state.attempts.put(attempt.key, attempt)
+        state.attempts.put((job.id, event.attempt), attempt)
         use, in_advance = self._use.get(share, (0, 0))
         self._use[share] = (use + gpus, in_advance + gpus * advance_s)
-        by = put_uncounted(state, _started(job, waited_ms(state, job), event.attempt))
+        by = put_uncounted(state, _started(job, waited_ms(self._at, job), event.attempt))
         self._queued[team] = self._queued.get(team, 0) + by
 
     def _take(self, event: GangAllocated, gpu_type: GpuType) -> int:

@@ -110,12 +110,12 @@ def _preempted_at(state: State, job: Job, reason: QueueReason) -> tuple[Instant,
 
 def stop_waiting(state: State, job: Job) -> Job:
     """The present wait ends, and is added up."""
-    return replace(job, waited_ms=waited_ms(state, job), waits_since=None)
+    return replace(job, waited_ms=waited_ms(state.meta.at, job), waits_since=None)
 
 
-def waited_ms(state: State, job: Job) -> int:
+def waited_ms(now: Instant, job: Job) -> int:
     """How long it has waited in all, were the present wait to end now."""
-    return job.waited_ms + (0 if job.waits_since is None else max(0, state.meta.at - job.waits_since))
+    return job.waited_ms + (0 if job.waits_since is None else max(0, now - job.waits_since))
 
 
 def held(state: State, event: JobHeld) -> None:

@@ -41,6 +41,7 @@ class Capacity:
         self._inventory: dict[NodeIndex, _Inventory] = {}
         self._islands: dict[tuple[int, ...], Islands] = {}
         self._taken: list[_Taken] = []
+        self._last: tuple[object, NodeIndex, int] | None = None
 
     @classmethod
     def of(cls, state: State) -> "Capacity":
@@ -53,6 +54,7 @@ class Capacity:
     def feed(self, state: State, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit. A new epoch makes every node wait for its confirmation (P-16)."""
         assert not self._taken, "a plan is on trial"
+        self._last = None
         for change in changes:
             if change.table == "nodes" and change.new is not None:
                 self._place(change.new, state.meta.epoch)
@@ -89,19 +91,30 @@ class Capacity:
 
     def undo(self, mark: int = 0) -> None:
         """Give back what was taken since `mark`."""
-        taken = self._taken
-        while len(taken) > mark:
-            entry = taken.pop()
+        masks: dict[NodeIndex, int] = {}
+        for entry in self._taken[mark:]:
             if len(entry) == 2:
-                index, mask = entry
-                before = self.free[index]
-                self.free[index] = after = before | mask
-                pool, block, bit, _ = self.at[index]
-                pool.move(block, bit, 1, before.bit_count(), after.bit_count())
+                masks[entry[0]] = masks.get(entry[0], 0) | entry[1]
             else:
                 block, bits, indexes = entry
                 block.pool.move(block, bits, len(indexes), 0, block.pool.node_gpus)
                 self.free.update(dict.fromkeys(indexes, (1 << block.pool.node_gpus) - 1))
+        for index, mask in masks.items():
+            before = self.free[index]
+            self.free[index] = after = before | mask
+            pool, block, bit, _ = self.at[index]
+            pool.move(block, bit, 1, before.bit_count(), after.bit_count())
+        del self._taken[mark:]
+        self._last = None
+
+    def last(self, asked: object) -> NodeIndex | None:
+        """The node that answered the same question before, if nothing else was taken since."""
+        last = self._last
+        return last[1] if last is not None and last[2] == len(self._taken) and last[0] == asked else None
+
+    def remember(self, asked: object, index: NodeIndex) -> None:
+        """What was taken last was the answer to this question."""
+        self._last = (asked, index, len(self._taken))
 
     # Questions
 

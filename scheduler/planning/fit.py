@@ -112,12 +112,18 @@ def find_many(
 
 
 def _one_rank(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int) -> Ranks | None:
-    """On one node every hint holds. A rank of a whole node's size takes one that is wholly free."""
-    index = _best_node(capacity, spec, among, prefer)
-    if index is None:
-        return None
-    mask = capacity.at[index][3].pick(capacity.free[index], spec.gpus_per_replica)
+    """On one node every hint holds. A rank of a whole node's size takes one that is wholly free. What fitted best a
+    moment ago fits best again, as long as it has room: nothing is as full that has."""
+    each = spec.gpus_per_replica
+    asked = (spec.gpu_type, each, spec.gpu_memory_gb_min, among, prefer)
+    index = capacity.last(asked)
+    if index is None or capacity.free[index].bit_count() < each:
+        index = _best_node(capacity, spec, among, prefer)
+        if index is None:
+            return None
+    mask = capacity.at[index][3].pick(capacity.free[index], each)
     capacity.take(index, mask)
+    capacity.remember(asked, index)
     return ((index, mask),)
 
 

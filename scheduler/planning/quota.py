@@ -161,7 +161,10 @@ class Shares:
         within_gpus = gpus if covered else 0
         known = self._known.get(key)
         if known is not None:
-            self._known[key] = Standing.of(known[0], known[1], known[2] + gpus, known[3] + within_gpus)
+            guaranteed, limit, use, covered_use, room, covered_room = known
+            self._known[key] = Standing(
+                guaranteed, limit, use + gpus, covered_use + within_gpus, room - gpus, covered_room - within_gpus
+            )
         use, within = self._extra.get(key, (0, 0))
         self._extra[key] = (use + gpus, within + within_gpus)
 
@@ -171,14 +174,19 @@ class Shares:
 
     def undo(self, mark: int = 0) -> None:
         """Take off what was granted since `mark`."""
+        if not mark:
+            for key in self._extra:
+                self._known.pop(key, None)
+            self._granted.clear()
+            self._extra.clear()
+            self.version += 1
+            return
         while len(self._granted) > mark:
             self.version += 1
             key, gpus, covered = self._granted.pop()
             self._known.pop(key, None)
             use, within = self._extra[key]
             self._extra[key] = (use - gpus, within - (gpus if covered else 0))
-        if not mark:
-            self._extra.clear()
 
     def _walk(self, key: ShareKey) -> tuple[int, frozenset[AttemptKey]]:
         """(covered GPUs, borrowed attempts) of a team that uses more than its guarantee."""
