@@ -48,10 +48,11 @@ async def audit(
 async def events_after(
     db: Any, cluster: str, after: int, wanted: AuditFilter = EVERYTHING, *, until: int = SEQ_MAX, limit: int = 1000
 ) -> list[TimelineRow]:
-    """The next events with after < seq <= `until`, in order: the feed. Fewer than `limit`: there are no more now."""
+    """The next events with after < seq <= `until`, in order: the feed. Fewer than `limit`: there are no more now. So
+    the limit is taken as it is, and not cut to that of a page: who follows would take the rest for read."""
     where = _where(cluster, wanted)
     where.add("seq > {} AND seq <= {}", after, until)
-    return await _events(db, where, f"ORDER BY seq LIMIT {cut(limit)}")
+    return await _events(db, where, f"ORDER BY seq LIMIT {limit}")
 
 
 async def job_timeline(
@@ -89,6 +90,7 @@ def _where(cluster: str, wanted: AuditFilter) -> Where:
 
 
 def _of_types(where: Where, names: list[str]) -> None:
+    """Whole subjects are a scan: where none is asked for the index on the type serves."""
     if any(name.endswith(".*") for name in names):
         where.add("(type = ANY({}::text[]) OR split_part(type, '.', 1) || '.*' = ANY({}::text[]))", names, names)
     else:

@@ -27,7 +27,7 @@ from events.task import TaskEnd, TaskEnded, TaskStarted
 from projections import audit, queries
 from projections.audit import AuditFilter
 from projections.queries import Ahead, JobFilter, QuotaUse
-from projections.where import BadCursor
+from projections.where import LIMIT_MAX, BadCursor
 from projections.worker import opened
 from tests.projections.story import ADA, H100, RESEARCH, T0, Story, job_spec, queued
 
@@ -257,6 +257,15 @@ async def test_audit_finds_events_by_what_they_are_about(db: Any, story: Story, 
     assert await types(job_id=job, types=("gang.released", "job.queued")) == ["gang.released", "job.queued"]
     assert await types(team="research", from_at=granted_at, to_at=granted_at + 1) == ["gang.allocated"]
     assert await types(to_at=T0) == []
+
+
+async def test_the_feed_gives_as_much_as_is_asked_for(db: Any, story: Story, postgres_dsn: str) -> None:
+    """More than a page holds, too: fewer events than asked for mean that there are no more."""
+    for number in range(LIMIT_MAX // 2 + 1):
+        await story.job(f"n{number}")
+    await project(story, postgres_dsn)
+    asked = LIMIT_MAX + 2
+    assert [row.seq for row in await audit.events_after(db, EU, 0, limit=asked)] == list(range(1, asked + 1))
 
 
 async def test_the_feed_resumes_anywhere_and_misses_nothing(db: Any, story: Story, postgres_dsn: str) -> None:
