@@ -20,7 +20,7 @@ Verb = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.
 
 def main(argv: list[str] | None = None) -> None:
     """Run one verb; ends the process with its exit code."""
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     _logs()
     try:
         _run(args)
@@ -41,7 +41,8 @@ def _run(args: argparse.Namespace) -> None:
     runner(args.start(args))
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The words of the service program, with all that each takes."""
     parser = argparse.ArgumentParser(prog="signalboxd", description="Signalbox: scheduler and control plane")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, about, add, start, needs_site in _verbs():
