@@ -1,4 +1,4 @@
-"""One browser for all tests of the folder; a window of its own, offline, for each page that is opened."""
+"""One browser for the tests of a module; a window of its own, offline, for each page that is opened."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.browser.chromium import launch
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium."""
+    """Chromium, closed with the module: while its driver is open, no event loop of another test can run here."""
     with sync_playwright() as driver:
         made = launch(driver)
         yield made
