@@ -26,13 +26,14 @@ class ResizeReason(StrEnum):
     """Replicas were lost, and enough of them are left."""
 
 
-@event("gang.allocated")
+@event("gang.allocated", version=2)
 class GangAllocated:
     """All ranks of an attempt were granted at once (I-3). `ranks[r]` = (node index, mask of the claimed GPUs).
 
     Masks hold every claimed and charged GPU, also those beyond `gpus_per_replica` on whole nodes (R-32).
     `limit_at`: when max_runtime is up; None = unlimited. `fallback`: plain first fit placed it (R-35). `promised_n`:
     the commit that pledged these GPUs to the job; in the walk (R-12) it stands where it was promised. None: no pledge.
+    Version 1 was without it.
     """
 
     job_id: JobId

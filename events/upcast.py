@@ -6,7 +6,15 @@ from typing import Any
 Body = dict[str, Any]
 Step = Callable[[Body], tuple[str, int, Body]]
 
-STEPS: dict[tuple[str, int], Step] = {}
+
+def _allocated_without_promise(body: Body) -> tuple[str, int, Body]:
+    """Before version 2 nobody wrote down which commit had pledged the GPUs."""
+    return "gang.allocated", 2, {**body, "promised_n": None}
+
+
+STEPS: dict[tuple[str, int], Step] = {
+    ("gang.allocated", 1): _allocated_without_promise,
+}
 """(name, version) -> the next (name, version, body). Every superseded version has one, and a golden log."""
 
 

@@ -1,7 +1,7 @@
 """Examples of every event in the catalogue, made from its fields, and the golden log that is written from them.
 
-`python -m tests.golden.examples` writes `log_v1.jsonl` anew. That is right while no log is in use anywhere; from
-the first release on the file is frozen, and what is new goes into a log of the next number.
+`python -m tests.golden.examples` writes the newest, NEWEST, anew. That is right until a release has written such logs:
+from then on the file is frozen, as all before it are, and what is new goes into a log of the next number.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from events.envelope import Commit, Event, Genesis, Input, Term
 from events.ids import ClusterId, Epoch, Instant, LogId, Nonce, Principal
 
 HERE = Path(__file__).parent
+NEWEST = HERE / "log_v2.jsonl"
 CLUSTER = ClusterId("golden")
 _ADAPTERS = ("kafka", "postgres", "memory")
 
@@ -125,13 +126,13 @@ def _commit(head: Head, input_id: str, made: tuple[Event, ...]) -> bytes:
 
 
 def main() -> None:
-    """Write the golden log; its digests are printed for test_golden."""
+    """Write the newest golden log, and beside it the head that a reader has after it."""
     log = records()
-    (HERE / "log_v1.jsonl").write_bytes(b"\n".join(log) + b"\n")
+    NEWEST.write_bytes(b"\n".join(log) + b"\n")
     head = START
     for offset, raw in enumerate(log):
         head = admit(head, offset, raw).head
-    (HERE / "log_v1.head").write_text(f"{head.offset} {head.n} {head.seq} {head.hash}\n")
+    NEWEST.with_suffix(".head").write_text(f"{head.offset} {head.n} {head.seq} {head.hash}\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import orjson
@@ -11,6 +12,7 @@ import pytest
 from events import codec
 from events.catalogue import EventType, find
 from events.chain import START, Accepted, Dropped, DropReason, admit
+from events.gang import GangAllocated
 from events.upcast import STEPS
 from tests.golden.examples import HERE, catalogue, full, spare
 
@@ -50,6 +52,24 @@ def test_every_accepted_record_decodes(path: Path) -> None:
             again = codec.encode(outcome.record())
             superseded = any((e["type"], e["v"]) in STEPS for e in outcome.parsed.get("events", ()))
             assert superseded or again == outcome.raw
+
+
+def test_a_superseded_event_reads_as_the_newest_version() -> None:
+    """A grant of version 1 says that no pledge stood behind it; the bytes of the log stay as they are (I-10)."""
+    stored = codec.encode_event(spare(GangAllocated))
+    body = {field.name: getattr(stored["body"], field.name) for field in fields(GangAllocated)}
+    del body["promised_n"]
+    read = codec.decode_event({"type": "gang.allocated", "v": 1, "body": body})
+    assert read == spare(GangAllocated)
+    assert codec.encode_event(read)["v"] == 2
+
+
+@pytest.mark.parametrize(("name", "version"), sorted(STEPS))
+def test_every_superseded_version_is_in_a_golden_log(name: str, version: int) -> None:
+    """An old version that no golden log holds could become unreadable unseen; the newest is in the catalogue."""
+    marked = orjson.dumps({"type": name, "v": version})[:-1]
+    assert any(marked in path.read_bytes() for path in LOGS)
+    assert find(name, version) is None
 
 
 def test_every_event_is_in_a_golden_log() -> None:

@@ -257,7 +257,7 @@ class TestRoom:
         made = JobElementMade(job_id=longest, array=job_id("x" * 38), index=49_999)
         ranks = ((NodeIndex(4_999), GpuMask(255)),)
         granted = GangAllocated(job_id=longest, attempt=1, ranks=ranks, limit_at=Instant(ready.at))
-        written = '{"type":"gang.allocated","v":1,"body":},'
+        written = '{"type":"gang.allocated","v":2,"body":},'
         size = sum(len(orjson.dumps(event)) + len(written) for event in (made, granted))
         assert size * 4_000 // (1 + ELEMENT_RANKS) < RECORD_BYTES_MAX
 
