@@ -238,10 +238,11 @@ def _under_a_preset(planner: Planner, trial: Trial, job: Job) -> list[Reason]:
 
 
 def _capacity_figures(planner: Planner, trial: Trial, job: Job) -> dict[str, int | str]:
-    """What it needs, what is free for it, the most that one block has, and when enough is expected."""
+    """What it needs, what is free for it, the most that one block has, and when enough is expected: no word where that
+    rests on a job without a limit, whose end nobody knows."""
     figures = _free_figures(trial, job)
     found = reserve.earliest(trial, planner.forecast, job)
-    if found is not None:
+    if found is not None and found[0] < trial.now + trial.policy.unlimited_horizon_s * 1000:
         figures["expected_at"] = found[0]
     return figures
 
