@@ -26,6 +26,7 @@ from projections.rows import JobRow
 from projections.where import BadCursor, Page, decode_cursor, encode_cursor
 
 _MIRROR_WAIT_S = 1.0
+SHARES_WAIT_S = 5.0
 _TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
@@ -200,6 +201,16 @@ class Reads:
         """Quota and use by GPU type; empty where the team has neither."""
         found = await queries.quotas(self._pool, self._cluster, team=team)
         return {use.gpu_type: views.quota_view(use) for use in found}
+
+    async def shares(self, team: TeamId | None) -> Document | None:
+        """How the teams stand, or one of them; None where the state is not known yet."""
+        if self._mirror is None:
+            return None
+        found = await self._mirror.standings(team, Instant(self._now()), SHARES_WAIT_S)
+        if found is None:
+            return None
+        seq, listed = found
+        return {"seq": seq, "shares": [views.standing_view(standing) for standing in listed]}
 
     async def cluster(self) -> Document:
         """Leader, fleet, queue and how far the projection is."""
