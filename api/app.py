@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from api.context import ApiContext
 from api.feed import Feed
 from api.follower import Follower
 from api.gate import Gate
+from api.mirror import Mirror
 from api.openapi import describe, query_names
 from api.problems import FieldError, Problem, response
 from api.rate import Rates
@@ -30,6 +32,8 @@ from api.validation import ERRORS_MAX, field_error, invalid
 from events.log import LogUnavailable
 from projections import queries
 from projections.moves import Moves
+from scheduler.claims import PostgresSnapshots
+from scheduler.ports import Snapshots
 
 _log = structlog.get_logger()
 _START_WAIT_S = 10.0
@@ -133,11 +137,15 @@ async def _live(app: FastAPI, context: ApiContext) -> None:
         stack.push_async_callback(context.commands.close)
         stack.push_async_callback(context.events.close)
         moves = await stack.enter_async_context(Moves(pool, context.postgres_dsn))
-        made = _services(context, pool, moves)
+        snapshots = PostgresSnapshots(context.postgres_dsn, context.cluster, f"api-{os.getpid()}")
+        stack.push_async_callback(snapshots.close)
+        made = _services(context, pool, moves, snapshots)
         stack.callback(made.feed.stop)
         app.state.services = made
         purging = asyncio.create_task(_purge(Bindings(pool, context.settings.key_days)), name="api-purge")
         stack.push_async_callback(_end, purging)
+        mirroring = asyncio.create_task(_mirror(made), name="api-mirror")
+        stack.push_async_callback(_end, mirroring)
         following = asyncio.create_task(_follow(made, app.state.ready), name="api-follower")
         stack.push_async_callback(_end, following)
         await following
@@ -150,6 +158,12 @@ async def _end(task: "asyncio.Task[None]") -> None:
     await asyncio.wait({task})
 
 
+async def _mirror(made: Services) -> None:
+    """As soon as the log is open."""
+    await made.follower.begun.wait()
+    await made.mirror.run()
+
+
 async def _follow(made: Services, ready: asyncio.Event) -> None:
     begun = asyncio.create_task(made.follower.begun.wait())
     begun.add_done_callback(lambda _: ready.set())
@@ -159,15 +173,17 @@ async def _follow(made: Services, ready: asyncio.Event) -> None:
         begun.cancel()
 
 
-def _services(context: ApiContext, pool: Any, moves: Moves) -> Services:
+def _services(context: ApiContext, pool: Any, moves: Moves, snapshots: Snapshots) -> Services:
     settings = context.settings
-    reads = Reads(pool, moves, context.cluster, context.now)
+    mirror = Mirror(context.cluster, context.events, snapshots)
+    reads = Reads(pool, moves, context.cluster, context.now, mirror=mirror)
     feed = Feed(context.events, reads, settings.feed_ring_events, settings.feed_batch_s)
     book = AnswerBook(settings.waiting_max)
     follower = Follower(context.events, feed.begin, [feed.take, book.take])
     return Services(
         context=context,
         commands=Commands(context, follower, book, Bindings(pool, settings.key_days)),
+        mirror=mirror,
         reads=reads,
         feed=feed,
         follower=follower,

@@ -10,12 +10,13 @@ import orjson
 from api import views
 from api.context import now_ms
 from api.feed import FeedEvent, Filter
+from api.mirror import Mirror
 from api.problems import FieldError, Problem
 from api.times import format_time
 from api.views import Document
-from api.waiting import Known, known_of, waiting_view
+from api.waiting import Known, is_in_queue, known_of, waiting_view
 from events.chain import START, Head
-from events.ids import ClusterId, JobId, LeaseId, NodeId, TeamId, lease_id
+from events.ids import ClusterId, Instant, JobId, LeaseId, NodeId, TeamId, lease_id
 from events.job import CLASS_RANK, JobSpec, JobState
 from projections import audit, blockers, queries
 from projections.database import load_head
@@ -24,14 +25,26 @@ from projections.queries import JobFilter
 from projections.rows import JobRow
 from projections.where import BadCursor, Page, decode_cursor, encode_cursor
 
+_MIRROR_WAIT_S = 1.0
+SHARES_WAIT_S = 5.0
 _TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
 class Reads:
-    """The read models of one cluster. `pool`: as projections.queries.pool makes it."""
+    """The read models of one cluster. `pool`: as projections.queries.pool makes it; `mirror`: whom to ask why a job
+    waits, where that is not only read from the tables."""
 
-    def __init__(self, pool: Any, moves: Moves, cluster: ClusterId, now: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self,
+        pool: Any,
+        moves: Moves,
+        cluster: ClusterId,
+        now: Callable[[], int] = now_ms,
+        *,
+        mirror: Mirror | None = None,
+    ) -> None:
         self._now = now
+        self._mirror = mirror
         self._pool = pool
         self._moves = moves
         self._cluster = cluster
@@ -84,15 +97,17 @@ class Reads:
 
     async def _waits(self, row: JobRow) -> tuple[int | None, Known]:
         """Jobs ahead of one that waits (None where it is not in the queue), and all that is known of why it does."""
-        waits = not row.held and not row.waits_on
-        ahead = await queries.ahead_of(self._pool, self._cluster, row.job_id) if waits else None
+        ahead = await queries.ahead_of(self._pool, self._cluster, row.job_id) if is_in_queue(row) else None
         quotas = await queries.quotas(self._pool, self._cluster, team=row.team)
         least, size = row.spec.get("gpu_memory_gb_min", 0), row.spec["gpus_per_replica"]
         rooms = await blockers.room(self._pool, self._cluster, row.gpu_type, memory_gb_min=least, per_replica=size)
         others = [
             one for one in await blockers.held(self._pool, self._cluster, row.gpu_type) if one.job_id != row.job_id
         ]
-        known = known_of(ahead, quotas, rooms, others, row, self._now())
+        now, factors = self._now(), None
+        if self._mirror is not None:
+            factors = await self._mirror.why(JobId(row.job_id), Instant(now), _MIRROR_WAIT_S)
+        known = known_of(ahead, quotas, rooms, others, row, now, factors)
         return None if ahead is None else ahead.jobs, known
 
     async def job_at(self, job_id: JobId, seq: int, wait_s: float) -> Document | None:
@@ -104,7 +119,7 @@ class Reads:
             row = await queries.job(self._pool, self._cluster, job_id)
             if row is None:
                 return None
-            queued = row.state == JobState.QUEUED and not row.held and not row.waits_on
+            queued = row.state == JobState.QUEUED and is_in_queue(row)
             ahead = await queries.ahead_of(self._pool, self._cluster, job_id) if queued else None
             return views.job_view(row, ahead=None if ahead is None else ahead.jobs)
         except _TROUBLE:
@@ -116,7 +131,7 @@ class Reads:
         return (lease_id(job_id, row.attempt, rank), NodeId(row.node_id)) if row is not None else None
 
     async def why(self, job_id: JobId) -> Document | None:
-        """What a job waits for, as far as the read models know."""
+        """All that a job waits for."""
         row = await queries.job(self._pool, self._cluster, job_id)
         if row is None:
             return None
@@ -146,7 +161,7 @@ class Reads:
         more = encode_cursor(offset + limit) if offset + limit < length else None
         now = self._now()
         listed = [
-            views.job_view(each.job, None, each.position - 1, Known(ahead_of_type=each.ahead_of_type, now=now))
+            views.job_view(each.job, None, _ahead(each), Known(ahead_of_type=each.ahead_of_type, now=now))
             for each in found
         ]
         return {"queue": listed, "length": length, "cursor": more}
@@ -186,6 +201,16 @@ class Reads:
         """Quota and use by GPU type; empty where the team has neither."""
         found = await queries.quotas(self._pool, self._cluster, team=team)
         return {use.gpu_type: views.quota_view(use) for use in found}
+
+    async def shares(self, team: TeamId | None) -> Document | None:
+        """How the teams stand, or one of them; None where the state is not known yet."""
+        if self._mirror is None:
+            return None
+        found = await self._mirror.standings(team, Instant(self._now()), SHARES_WAIT_S)
+        if found is None:
+            return None
+        seq, listed = found
+        return {"seq": seq, "shares": [views.standing_view(standing) for standing in listed]}
 
     async def cluster(self) -> Document:
         """Leader, fleet, queue and how far the projection is."""
@@ -236,6 +261,11 @@ class Reads:
         return [
             FeedEvent(row.seq, row.type, row.job_id, row.team, orjson.dumps(views.event_document(row))) for row in rows
         ]
+
+
+def _ahead(queued: queries.Queued) -> int | None:
+    """Jobs before it; None for an array that waits for its own elements."""
+    return queued.position - 1 if is_in_queue(queued.job) else None
 
 
 async def _paged(asked: Any) -> Page[Any]:

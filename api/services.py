@@ -12,6 +12,7 @@ from api.context import ApiContext
 from api.feed import Feed
 from api.follower import Follower
 from api.idempotency import HEADER, check_key
+from api.mirror import Mirror
 from api.problems import Problem
 from api.rate import Rates
 from api.reads import Reads
@@ -28,6 +29,7 @@ class Services:
 
     context: ApiContext
     commands: Commands
+    mirror: Mirror
     reads: Reads
     feed: Feed
     follower: Follower

@@ -56,6 +56,8 @@ _WORDS = {
     RefusalCode.NO_QUOTA: "the team has no quota for this GPU type",
     RefusalCode.OVER_CLUSTER: "more GPUs than the cluster has",
     RefusalCode.OVER_QUOTA: "more GPUs than the team's guarantee and borrow limit",
+    RefusalCode.OVER_GUARANTEE: "never preempted, it starts only inside the team's guarantee, which is smaller",
+    RefusalCode.BORROWS_TOO_LONG: "beyond the team's guarantee only jobs that are over sooner start",
     RefusalCode.OVER_NODE: "more GPUs on a node than any node has",
     RefusalCode.GPU_MEMORY: "no GPU of this type has so much memory",
     RefusalCode.HINT_IMPOSSIBLE: "no hardware can meet the topology hint",

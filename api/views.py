@@ -11,6 +11,7 @@ from events.job import ENDS, CheckpointPlan, JobState
 from projections.blockers import Failure
 from projections.queries import NodeUse, QuotaUse
 from projections.rows import AttemptRow, ClusterRow, JobRow, LeaseRow, PolicyRow, TimelineRow
+from scheduler.planning.standings import TeamStanding
 
 Document = dict[str, Any]
 
@@ -203,6 +204,14 @@ def quota_view(use: QuotaUse) -> Document:
     return {name: getattr(use, name) for name in figures} | {
         name: value for name, value in percent.items() if value is not None
     }
+
+
+def standing_view(standing: TeamStanding) -> Document:
+    """How a team stands on a type; what it used in GPU-hours."""
+    figures = asdict(standing)
+    used_gpu_s, share = figures.pop("used_gpu_s"), figures.pop("share")
+    used = {"used_gpu_hours": round(used_gpu_s / 3600, 1), "share": None if share is None else round(share, 3)}
+    return {**figures, **used}
 
 
 def node_view(use: NodeUse) -> Document:

@@ -1,9 +1,13 @@
-"""Why a job waits: every reason that the read models know, as a code with figures and a sentence for people."""
+"""Why a job waits: every reason, as a code with figures and a sentence for people.
+
+The planner's own word (api.factors) where the process has it, and else what the read models know.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api.factors import are, count, documents, gpus
 from api.times import format_time
 from commands.shape import ANYWHERE, charged_gpus, demanded, takes_whole_nodes
 from events.ids import GpuType, TeamId
@@ -11,6 +15,7 @@ from events.job import JobSpec, JobState, PriorityClass, Span, Topology
 from projections.blockers import Held, Room
 from projections.queries import Ahead, QuotaUse
 from projections.rows import JobRow
+from scheduler.planning.explain import Factor, Reason
 
 Document = dict[str, Any]
 LISTED_MAX = 3
@@ -20,13 +25,14 @@ LISTED_MAX = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What was looked up about a waiting job; what was not is None, and nothing is said of it. `others`: what is held
-    for other jobs of its type; `now`: a backoff that ended before it is none."""
+    for other jobs of its type; `now`: a backoff that ended before it is none; `factors`: the planner's word."""
 
     ahead_of_type: int | None = None
     quota: QuotaUse | None = None
     rooms: Sequence[Room] | None = None
     others: Sequence[Held] = ()
     now: int = 0
+    factors: Sequence[Reason] | None = None
 
 
 def known_of(
@@ -36,18 +42,29 @@ def known_of(
     others: Sequence[Held],
     row: JobRow,
     now: int,
+    factors: Sequence[Reason] | None = None,
 ) -> Known:
     """Of what was read for one job."""
     unset = QuotaUse(row.team, row.gpu_type, 0, 0, 0)
     quota = next((use for use in quotas if use.gpu_type == row.gpu_type), unset)
-    return Known(
-        ahead_of_type=None if ahead is None else ahead.of_type, quota=quota, rooms=rooms, others=others, now=now
-    )
+    of_type = None if ahead is None else ahead.of_type
+    return Known(ahead_of_type=of_type, quota=quota, rooms=rooms, others=others, now=now, factors=factors)
 
 
 def is_waiting(row: JobRow) -> bool:
     """Whether it is QUEUED, held or not."""
     return row.state == JobState.QUEUED
+
+
+def throttle_of(row: JobRow) -> int | None:
+    """Of an array with as many elements running as may at once: how many that is. It is in no queue meanwhile."""
+    throttle: int | None = (row.spec.get("array") or {}).get("throttle")
+    return throttle if throttle is not None and row.elements_open >= throttle else None
+
+
+def is_in_queue(row: JobRow) -> bool:
+    """Whether a job that waits does so for GPUs alone."""
+    return not row.held and not row.waits_on and throttle_of(row) is None
 
 
 def estimated_start(row: JobRow) -> str | None:
@@ -57,7 +74,7 @@ def estimated_start(row: JobRow) -> str | None:
 
 def waiting_view(row: JobRow, known: Known) -> Document:
     """What is known of why a job waits."""
-    ahead = None if row.held or row.waits_on else known.ahead_of_type
+    ahead = known.ahead_of_type if is_in_queue(row) else None
     return {
         "job_id": row.job_id,
         "state": row.state,
@@ -70,6 +87,16 @@ def waiting_view(row: JobRow, known: Known) -> Document:
 
 
 def _reasons(row: JobRow, known: Known, ahead: int | None) -> Iterator[Document]:
+    """All that holds it back, and then its place; its place first where that is all."""
+    told = list(_of_the_tables(row, known))
+    if known.factors is not None:
+        told = list(documents(row, known.factors, told))
+    place = [] if ahead is None else [{"code": "queued", "ahead": ahead, "text": _place(ahead, row.gpu_type)}]
+    free = known.factors is not None and all(reason.factor is Factor.NEXT for reason in known.factors)
+    yield from place + told if free else told + place
+
+
+def _of_the_tables(row: JobRow, known: Known) -> Iterator[Document]:
     spec = _asked(row)
     if row.held:
         yield {"code": "held", "text": "held until it is released"}
@@ -86,8 +113,6 @@ def _reasons(row: JobRow, known: Known, ahead: int | None) -> Iterator[Document]
             yield from _not_covered(row, spec, known.rooms, known.quota)
         if row.pledge is None:
             yield from _no_room(spec, known.rooms) or _held_for_others(row.gpu_type, known.others)
-    if ahead is not None:
-        yield {"code": "queued", "ahead": ahead, "text": _place(ahead, row.gpu_type)}
 
 
 def _asked(row: JobRow) -> JobSpec:
@@ -112,7 +137,7 @@ def _asked(row: JobRow) -> JobSpec:
 def _place(ahead: int, gpu_type: str) -> str:
     if ahead == 0:
         return f"first in the queue for {gpu_type} GPUs"
-    return f"{_count(ahead, 'job')} for {gpu_type} GPUs {'is' if ahead == 1 else 'are'} ahead in the queue"
+    return f"{count(ahead, 'job')} for {gpu_type} GPUs {'is' if ahead == 1 else 'are'} ahead in the queue"
 
 
 def _over_limit(spec: JobSpec, rooms: Sequence[Room], quota: QuotaUse) -> Iterator[Document]:
@@ -130,7 +155,7 @@ def _over_limit(spec: JobSpec, rooms: Sequence[Room], quota: QuotaUse) -> Iterat
         "limit": limit,
         "guaranteed": quota.guaranteed,
         "borrow_limit": quota.borrow_limit,
-        "text": f"asks for {_gpus(asked, quota.gpu_type)}; team {quota.team} uses {quota.in_use} of the {limit}"
+        "text": f"asks for {gpus(asked, quota.gpu_type)}; team {quota.team} uses {quota.in_use} of the {limit}"
         " that it may use",
     }
 
@@ -149,7 +174,7 @@ def _not_covered(row: JobRow, spec: JobSpec, rooms: Sequence[Room], quota: Quota
         return
     text = (
         "may not be preempted, and so starts only inside its team's guarantee: asks for"
-        f" {_gpus(asked, quota.gpu_type)}; team {quota.team} uses {quota.in_use}, and is guaranteed {quota.guaranteed}"
+        f" {gpus(asked, quota.gpu_type)}; team {quota.team} uses {quota.in_use}, and is guaranteed {quota.guaranteed}"
     )
     figures = {"asked": asked, "use": quota.in_use, "guaranteed": quota.guaranteed}
     yield {"code": "not_covered", "team": quota.team, "gpu_type": quota.gpu_type, **figures, "text": text}
@@ -157,10 +182,9 @@ def _not_covered(row: JobRow, spec: JobSpec, rooms: Sequence[Room], quota: Quota
 
 def _throttled(row: JobRow) -> Iterator[Document]:
     """As many elements of the array are there as may be at once."""
-    throttle = (row.spec.get("array") or {}).get("throttle")
-    if throttle is None or row.elements_open < throttle:
+    if (throttle := throttle_of(row)) is None:
         return
-    text = f"{_count(row.elements_open, 'element')} {_are(row.elements_open)} running, and no more than {throttle} may"
+    text = f"{count(row.elements_open, 'element')} {are(row.elements_open)} running, and no more than {throttle} may"
     yield {"code": "throttled", "running": row.elements_open, "throttle": throttle, "text": text}
 
 
@@ -169,7 +193,7 @@ def _pledged(row: JobRow) -> Iterator[Document]:
     if (pledge := row.pledge) is None:
         return
     stopped, awaited = ([key[0] for key in pledge[name]] for name in ("victims", "awaited"))
-    told = [f"{_listed(stopped)} {_are(len(stopped))} being stopped for it"] if stopped else []
+    told = [f"{_listed(stopped)} {are(len(stopped))} being stopped for it"] if stopped else []
     told += [f"the end of {_listed(awaited)} is awaited"] if awaited else []
     text = f"room is being made ({pledge['rule']}): {'; '.join(told) or 'elastic jobs give GPUs back'}"
     figures = {"rule": pledge["rule"], "gpus": pledge["gpus"], "victims": stopped, "awaited": awaited}
@@ -182,7 +206,7 @@ def _held_for_others(gpu_type: str, others: Sequence[Held]) -> list[Document]:
     for one in others:
         start = format_time(one.start_at)
         when = f", which is to start at {start}" if start else ", for which room is made"
-        text = f"{_count(one.nodes, 'node')} with {gpu_type} GPUs {_are(one.nodes)} held for {one.job_id}{when}"
+        text = f"{count(one.nodes, 'node')} with {gpu_type} GPUs {are(one.nodes)} held for {one.job_id}{when}"
         found.append({"code": "reserved", "job": one.job_id, "nodes": one.nodes, "start_at": start, "text": text})
     return found
 
@@ -195,7 +219,7 @@ def _no_room(spec: JobSpec, rooms: Sequence[Room]) -> list[Document]:
     if demanded(spec) != ANYWHERE and spec.replicas > 1:
         return [
             {
-                "code": "topology",
+                "code": "hint",
                 "pack": spec.topology.pack,
                 "spread": spec.topology.spread,
                 "max_blocks": spec.topology.max_blocks,
@@ -223,20 +247,20 @@ def _capacity(spec: JobSpec, usable: Sequence[Room]) -> Document:
     free, total = sum(one.free for one in usable), sum(one.gpus for one in usable)
     figures: Document = {"code": "capacity", "gpu_type": spec.gpu_type, "gpus_free": free, "gpus_in_service": total}
     if room is None:
-        text = f"needs {_gpus(spec.gpus, spec.gpu_type)}; no node with such GPUs is in service"
+        text = f"needs {gpus(spec.gpus, spec.gpu_type)}; no node with such GPUs is in service"
         return {**figures, "gpus_needed": spec.gpus, "text": text}
     figures["gpus_needed"] = charged_gpus(spec, room.node_gpus)
     if takes_whole_nodes(spec, room.node_gpus):
         wanted = charged_gpus(spec, room.node_gpus) // room.node_gpus
         figures |= {"whole_nodes_needed": wanted, "whole_nodes_free": room.whole, "node_gpus": room.node_gpus}
-        nodes = f"{_count(wanted, 'whole node')} of {_gpus(room.node_gpus, spec.gpu_type)}"
-        return {**figures, "text": f"needs {nodes}; {room.whole} of {room.serving} {_are(room.whole)} free"}
-    text = f"needs {_gpus(spec.gpus, spec.gpu_type)}"
+        nodes = f"{count(wanted, 'whole node')} of {gpus(room.node_gpus, spec.gpu_type)}"
+        return {**figures, "text": f"needs {nodes}; {room.whole} of {room.serving} {are(room.whole)} free"}
+    text = f"needs {gpus(spec.gpus, spec.gpu_type)}"
     together, largest = _on_one_node(spec), max(one.largest for one in usable)
     if together > 1:
         figures |= {"gpus_on_one_node": together, "largest_free_on_one_node": largest}
         text += " on one node" if together == spec.gpus else f", each {together} on one node"
-    text += f"; {free} of {total} {_are(free)} free"
+    text += f"; {free} of {total} {are(free)} free"
     if together > 1 and free >= together:
         text += f", at most {largest} on one node"
     return {**figures, "text": text}
@@ -251,21 +275,9 @@ def _out_of_service(gpu_type: str, rooms: Sequence[Room]) -> Iterator[Document]:
     names = sorted(name for room in rooms for name in room.out_names)[:3]
     told = ", ".join(f"{count} {name}" for name, count in figures.items() if count)
     listed = ", ".join(names) + (", ..." if out > len(names) else "")
-    text = f"{_count(out, 'node')} with {gpu_type} GPUs {_are(out)} out of service: {told} ({listed})"
+    text = f"{count(out, 'node')} with {gpu_type} GPUs {are(out)} out of service: {told} ({listed})"
     yield {"code": "out_of_service", "gpu_type": gpu_type, **figures, "nodes": names, "text": text}
-
-
-def _gpus(number: int, gpu_type: str) -> str:
-    return f"{number} {gpu_type} GPU{'' if number == 1 else 's'}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:LISTED_MAX]) + (f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else "")
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"

@@ -6,8 +6,20 @@ The guards run in the order in which they are listed; the first that fails is th
 from collections.abc import Callable
 from dataclasses import replace
 
+from commands.displace import borrows_too_long, protected
+from commands.policy import Preset
 from commands.refusal import Refusal, RefusalCode
-from commands.shape import ANYWHERE, SizeFacts, TypeFacts, charged_gpus, memories, replicas_min, type_facts
+from commands.shape import (
+    ANYWHERE,
+    SizeFacts,
+    TypeFacts,
+    charged_gpus,
+    demanded,
+    memories,
+    pool_facts,
+    replicas_min,
+    type_facts,
+)
 from commands.state import State
 from events.ids import TeamId
 from events.job import JobSpec, PriorityClass
@@ -115,9 +127,32 @@ def _over_quota(state: State, spec: JobSpec, sizes: list[SizeFacts]) -> Refusal 
     quota = state.quotas[spec.team, spec.gpu_type]
     charged = min(charged_gpus(spec, size.node_gpus, replicas_min(spec)) for size in sizes)
     limit = quota.guaranteed + quota.borrow_limit
-    if charged <= limit:
+    if charged > limit:
+        return Refusal(RefusalCode.OVER_QUOTA, "replicas", f"{charged} GPUs", f"{limit} GPUs")
+    return _over_guarantee(state, spec, charged, quota.guaranteed) if charged > quota.guaranteed else None
+
+
+def _over_guarantee(state: State, spec: JobSpec, charged: int, guaranteed: int) -> Refusal | None:
+    """A job that would borrow, however little else its team runs: may it ever? (R-12, R-40, C-73)"""
+    policy = state.policy
+    if policy.preset is not Preset.DEFAULT:  # the baselines know no coverage
         return None
-    return Refusal(RefusalCode.OVER_QUOTA, "replicas", f"{charged} GPUs", f"{limit} GPUs")
+    if protected(spec, spec.priority_class):
+        if _pool_holds(state, spec):
+            return None
+        return Refusal(RefusalCode.OVER_GUARANTEE, "replicas", f"{charged} GPUs", f"{guaranteed} GPUs")
+    if not borrows_too_long(policy, spec.max_runtime_s):
+        return None
+    value = "unlimited" if spec.max_runtime_s is None else f"{spec.max_runtime_s}s"
+    return Refusal(RefusalCode.BORROWS_TOO_LONG, "max_runtime", value, f"{policy.borrow_runtime_max_s}s")
+
+
+def _pool_holds(state: State, spec: JobSpec) -> bool:
+    """Does a pool that is there for it hold it? Then prod-serving starts there, covered or not."""
+    if spec.priority_class is not PriorityClass.PROD_SERVING:
+        return False
+    facts = pool_facts(state, spec)
+    return facts is not None and bool(facts.holding(spec, demanded(spec)))
 
 
 def _hints(state: State, spec: JobSpec, facts: TypeFacts) -> Refusal | None:

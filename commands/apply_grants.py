@@ -73,7 +73,7 @@ class _Grants:
         self._room.clear()
 
     def _grant(self, job: Job, placement: Placement, gpus: int, promised_n: int | None) -> None:
-        left_s = None if job.max_runtime_s is None else max(1, job.max_runtime_s - job.consumed_s)
+        left_s = job.left_s
         self._made[job.id] = _allocated(
             job_id=job.id,
             attempt=job.attempt + 1,

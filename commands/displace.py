@@ -1,4 +1,5 @@
-"""Who may displace whom (R-40, R-42). The one place for that rule: the planner chooses by it, the applier checks by it.
+"""Who may displace whom (R-40, R-42), and who may start on GPUs that can be taken back (R-12). The one place for these
+rules: admission and the planner choose by them, the applier checks by them.
 
 Borrowed leases give way to covered jobs, lower classes to higher ones; what was preempted of late is left alone. Why
 nobody can displace the job that displaced it: docs/adr/0009-no-preemption-loops.md.
@@ -7,14 +8,31 @@ nobody can displace the job that displaced it: docs/adr/0009-no-preemption-loops
 from commands.entities import Attempt, Job
 from commands.policy import Policy
 from events.ids import Instant
-from events.job import CLASS_RANK, PriorityClass
+from events.job import CLASS_RANK, JobSpec, PriorityClass
 
 DAY_MS = 86_400_000
 
 
 def untouchable(job: Job) -> bool:
     """prod-serving, and what said `preemptible: false`: starts only covered, and is never a victim."""
-    return job.priority_class is PriorityClass.PROD_SERVING or not job.spec.checkpoint.preemptible
+    return protected(job.spec, job.priority_class)
+
+
+def protected(spec: JobSpec, priority_class: PriorityClass) -> bool:
+    """The same of a job that is only asked for."""
+    return priority_class is PriorityClass.PROD_SERVING or not spec.checkpoint.preemptible
+
+
+def starts_only_covered(policy: Policy, job: Job) -> bool:
+    """Does the job start inside its team's guarantee or not at all? As nobody may stop it, or as it would keep what it
+    borrows for longer than the policy lets it."""
+    return untouchable(job) or borrows_too_long(policy, job.left_s)
+
+
+def borrows_too_long(policy: Policy, left_s: int | None) -> bool:
+    """Is what is left of a run-time limit (None: there is none) too long for GPUs that are borrowed from now on?"""
+    longest = policy.borrow_runtime_max_s
+    return longest > 0 and (left_s is None or left_s > longest)
 
 
 def may_displace(

@@ -100,6 +100,11 @@ class Job:
         return self.unmade if array.throttle is None else min(self.unmade, array.throttle - self.elements.open)
 
     @property
+    def left_s(self) -> int | None:
+        """What is left of its run-time limit, were it granted now (R-5); None: it has none."""
+        return None if self.max_runtime_s is None else max(1, self.max_runtime_s - self.consumed_s)
+
+    @property
     def eligible(self) -> bool:
         """Does it wait for GPUs alone (and its backoff)? Not while it is held, waits for a job, or is throttled."""
         return self.state is JobState.QUEUED and not self.held and not self.waits_on and self.grants_max > 0

@@ -77,6 +77,8 @@ class Policy(BaseModel):
     """Gangs of so many GPUs or more have hot spares (R-34)."""
     spare_nodes_percent: Annotated[int, Field(ge=0, le=100)] = 1
     """Hot spares of such a gang, in percent of its nodes, rounded up; 0: none (R-34)."""
+    borrow_runtime_max_s: Seconds = 0
+    """A job starts borrowing only where at most so much of its run-time limit is left; 0: however long (R-12)."""
     unlimited_horizon_s: Annotated[int, Field(ge=60, le=366 * 86400)] = 7 * 86400
     """A job without a limit is expected to end so long after now (C-3)."""
     start_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 600

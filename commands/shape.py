@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from operator import is_not
 
 from commands.entities import Node, NodeState
-from commands.pools import closed
+from commands.pools import closed, pool_of
 from commands.state import PoolKey, State
 from events.ids import NodeIndex
 from events.job import JobSpec, Span, Topology
@@ -87,6 +87,16 @@ def type_facts(state: State, spec: JobSpec, memory_gb_min: int) -> TypeFacts | N
         state.type_facts[spec.gpu_type, memory_gb_min] = known
     facts: TypeFacts | None = known[1]
     return facts
+
+
+def pool_facts(state: State, spec: JobSpec) -> TypeFacts | None:
+    """The same over the nodes of the pools that are there for such a job; None where there are none."""
+    pools, found = state.policy.pools, []
+    for node in _nodes(state, spec) if pools else ():
+        pool = pool_of(pools, node)
+        if pool is not None and pool.is_for(spec, spec.priority_class) and node.gpu_memory_gb >= spec.gpu_memory_gb_min:
+            found.append((len(node.gpus), node.block, node.rack, 1))
+    return _facts(iter(found))
 
 
 def _facts(counted: Iterator[tuple[int, str, str, int]]) -> TypeFacts | None:

@@ -7,7 +7,6 @@ Body = dict[str, Any]
 Step = Callable[[Body], tuple[str, int, Body]]
 
 
-
 def _allocated_without_promise(body: Body) -> tuple[str, int, Body]:
     """Before version 2 nobody wrote down which commit had pledged the GPUs."""
     return "gang.allocated", 2, {**body, "promised_n": None}

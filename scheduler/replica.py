@@ -2,7 +2,7 @@
 
 from commands import snapshot
 from commands.evolve import fold_commit, fold_term
-from commands.state import State
+from commands.state import Change, State
 from events.chain import START, Accepted, ChainBroken, Dropped, Head
 from events.codec import Unreadable
 from events.envelope import Commit, Genesis, Record, Term
@@ -18,8 +18,8 @@ class Replica:
         self.state = state
         self.head = head
 
-    def fold(self, record: Record, head: Head) -> None:
-        """One accepted record."""
+    def fold(self, record: Record, head: Head) -> list[Change]:
+        """One accepted record. Returns its changes, for those who keep indices."""
         match record:
             case Commit():
                 fold_commit(self.state, record)
@@ -27,8 +27,8 @@ class Replica:
                 fold_term(self.state, record)
             case Genesis():
                 pass
-        self.state.accept()
         self.head = head
+        return self.state.accept()
 
     async def catch_up(self, log: EventLog) -> None:
         """Fold to the end of the log as it is now. Raises ChainBroken, Unreadable, LogUnusable."""

@@ -92,6 +92,18 @@ def _quota_line(name: str, line: QuotaLineIn) -> QuotaLine:
     )
 
 
+@router.get("/v1/shares", dependencies=[Fresh])
+async def shares(
+    parts: Parts, caller: Person, team: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None
+) -> Response:
+    """How the teams stand on each GPU type: what each has, what it is entitled to, and what it used of late."""
+    found = await parts.reads.shares(None if team is None else TeamId(team))
+    if found is None:
+        detail = "the state of the cluster is not known yet"
+        raise Problem("unavailable", detail, headers={"retry-after": "1"})
+    return reply(found)
+
+
 @router.get("/v1/queue", dependencies=[Fresh])
 async def queue(parts: Parts, caller: Person, cursor: Cursor = None, limit: Limit = 100) -> Response:
     """The jobs that wait, in the queue's order; held ones are not in it."""

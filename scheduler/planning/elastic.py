@@ -7,6 +7,7 @@ where room is sought (victims.py), before anybody is awaited or preempted (R-43)
 from collections.abc import Callable, Iterable
 
 from commands.decide.elastic import staying
+from commands.displace import borrows_too_long, starts_only_covered
 from commands.entities import Attempt, AttemptKey, Job
 from commands.plan import Ranks, Resize
 from commands.shape import block_limit, demanded, takes_whole_nodes
@@ -15,7 +16,6 @@ from events.ids import BlockId, NodeIndex
 from events.job import CLASS_RANK, Span
 from scheduler.planning import reserve
 from scheduler.planning.fit import find as find_place
-from scheduler.planning.quota import untouchable
 from scheduler.planning.trial import Trial
 
 # Starting
@@ -31,7 +31,7 @@ def find(trial: Trial, job: Job, among: int | None) -> Ranks | None:
     if smallest is None:
         return None
     covered = _gpus(smallest) <= standing.covered_room
-    if untouchable(job) and not covered:
+    if not covered and starts_only_covered(trial.policy, job):
         return None
     most = min(standing.room, standing.covered_room) if covered else standing.room
 
@@ -111,7 +111,7 @@ def _grown(trial: Trial, attempt: Attempt) -> Resize | None:
     if not nodes:
         return None
     among = _beside(trial, job, nodes)
-    room = trial.shares.standing((attempt.team, attempt.gpu_type)).room
+    room, covered = _room_to_grow(trial, attempt)
     unit, least, most = _units(len(state.nodes[nodes[0]].gpus), job, len(nodes))
 
     def fits(units: int) -> bool:
@@ -122,8 +122,20 @@ def _grown(trial: Trial, attempt: Attempt) -> Resize | None:
     size = unit * _largest(fits, least, most)
     ranks = find_place(state, trial.capacity, job.spec, among=among, replicas=size)
     assert ranks is not None, "what fits for trial fits"
-    trial.shares.grant((attempt.team, attempt.gpu_type), _gpus(ranks), False)
+    trial.shares.grant((attempt.team, attempt.gpu_type), _gpus(ranks), covered)
     return Resize(key=attempt.key, grown=ranks)
+
+
+def _room_to_grow(trial: Trial, attempt: Attempt) -> tuple[int, bool]:
+    """GPUs by which it may grow, and whether they have to be inside the guarantee: what it grows by is borrowed from
+    now on, where it borrows already or the guarantee is used up, and that only if it ends soon enough."""
+    standing = trial.shares.standing((attempt.team, attempt.gpu_type))
+    left_s = None if attempt.limit_at is None else max(0, attempt.limit_at - trial.now) // 1000
+    if not borrows_too_long(trial.policy, left_s):
+        return standing.room, False
+    if attempt.key in trial.shares.borrowed((attempt.team, attempt.gpu_type)):
+        return 0, True
+    return min(standing.room, standing.covered_room), True
 
 
 def _units(node_gpus: int, job: Job, replicas: int) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from commands.displace import borrows_too_long, untouchable
 from commands.entities import Job, Node, NodeState
 from commands.policy import Preset
 from commands.shape import replicas_min, takes_whole_nodes
@@ -22,6 +23,7 @@ from events.job import (
     JobReleased,
     JobSpec,
     JobState,
+    PriorityClass,
     Span,
     Topology,
 )
@@ -34,12 +36,13 @@ from events.task import TaskEnded
 from scheduler.planning import reserve
 from scheduler.planning.fit import Ranks, find
 from scheduler.planning.plan import Planner
-from scheduler.planning.quota import Standing, untouchable
+from scheduler.planning.quota import Standing
 from scheduler.planning.trial import Trial
 
 
 class Factor(StrEnum):
-    """What holds a job back. Stable: clients compare them."""
+    """What holds a job back. Stable: clients compare them. Where a job asks for more than its team's whole guarantee
+    (NOT_COVERED) or limit (OVER_LIMIT), no end of another lets it start: the figures say so."""
 
     HELD = "held"
     DEPENDENCIES = "dependencies"
@@ -53,6 +56,8 @@ class Factor(StrEnum):
     """More than its team may use, by guarantee and borrow limit."""
     NOT_COVERED = "not_covered"
     """It starts only inside its team's guarantee (R-40)."""
+    BORROWS_TOO_LONG = "borrows_too_long"
+    """It would borrow, and what is left of its run-time limit is longer than GPUs are lent for."""
     CAPACITY = "capacity"
     """Too little is free, whatever else were given up."""
     HINT = "hint"
@@ -79,6 +84,7 @@ RELEASED_BY: dict[Factor, tuple[type, ...]] = {
     Factor.PLEDGED: (TaskEnded, LeaseReleased, PreemptionEnded),
     Factor.OVER_LIMIT: (GangReleased, QuotaChanged),
     Factor.NOT_COVERED: (GangReleased, QuotaChanged, JobPriorityChanged),
+    Factor.BORROWS_TOO_LONG: (GangReleased, QuotaChanged, PolicyChanged),
     Factor.CAPACITY: (TaskEnded, LeaseReleased, NodeRegistered),
     Factor.HINT: (TaskEnded, LeaseReleased, NodeRegistered),
     Factor.GPU_MEMORY: (TaskEnded, LeaseReleased, NodeRegistered),
@@ -154,10 +160,23 @@ def _of_quota(trial: Trial, job: Job, asked: int) -> list[Reason]:
     """Both limits, where both are in the way."""
     standing = trial.shares.standing((job.spec.team, job.spec.gpu_type))
     reasons = _over_limit(standing, asked)
-    if untouchable(job) and asked > standing.covered_room:
+    if asked > standing.covered_room:
         figures: dict[str, int | str] = {"asked": asked, "covered": standing.covered, "guaranteed": standing.guaranteed}
-        reasons.append(Reason(Factor.NOT_COVERED, figures))
+        if untouchable(job):
+            if reasons or not _fits_its_pool(trial, job):
+                reasons.append(Reason(Factor.NOT_COVERED, figures))
+        elif borrows_too_long(trial.policy, job.left_s):
+            lent: dict[str, int | str] = {"left_s": job.left_s or 0, "lent_s": trial.policy.borrow_runtime_max_s}
+            reasons.append(Reason(Factor.BORROWS_TOO_LONG, figures | lent))
     return reasons
+
+
+def _fits_its_pool(trial: Trial, job: Job) -> bool:
+    """prod-serving starts in its pool though it is not covered (R-40)."""
+    home, usable = trial.home(job)[1], reserve.usable(trial, job)
+    if not home or job.priority_class is not PriorityClass.PROD_SERVING:
+        return False
+    return _fitting(trial, job.spec, home if usable is None else home & usable) is not None
 
 
 def _over_limit(standing: Standing, asked: int) -> list[Reason]:
@@ -200,8 +219,7 @@ def _fitting(trial: Trial, spec: JobSpec, among: int | None) -> Ranks | None:
 
 def _held_for_others(trial: Trial, job: Job) -> Iterator[Reason]:
     """Reservations that it might outlast. `ends_at`: when its own limit would be up; 0: never."""
-    limit_s = job.max_runtime_s
-    ends_at = 0 if limit_s is None else trial.now + max(1, limit_s - job.consumed_s) * 1000
+    ends_at = 0 if job.left_s is None else trial.now + job.left_s * 1000
     for held in sorted(reserve.shut(trial, job), key=lambda one: one.key):
         figures: dict[str, int | str] = {"job": held.job_id, "nodes": len(held.nodes), "start_at": held.start_at}
         yield Reason(Factor.RESERVED, figures | {"ends_at": ends_at})
@@ -220,10 +238,11 @@ def _under_a_preset(planner: Planner, trial: Trial, job: Job) -> list[Reason]:
 
 
 def _capacity_figures(planner: Planner, trial: Trial, job: Job) -> dict[str, int | str]:
-    """What it needs, what is free for it, the most that one block has, and when enough is expected."""
+    """What it needs, what is free for it, the most that one block has, and when enough is expected: no word where that
+    rests on a job without a limit, whose end nobody knows."""
     figures = _free_figures(trial, job)
     found = reserve.earliest(trial, planner.forecast, job)
-    if found is not None:
+    if found is not None and found[0] < trial.now + trial.policy.unlimited_horizon_s * 1000:
         figures["expected_at"] = found[0]
     return figures
 

@@ -85,7 +85,7 @@ class FairShares:
 
     def grant(self, team: TeamId, gpu_type: GpuType, gpu_s: int) -> None:
         """Charge a start for trial, as the log will (R-21)."""
-        self._extra[team] = self._extra.get(team, 0) + self._fraction(team, gpu_type, gpu_s)
+        self._extra[team] = self._extra.get(team, 0) + self.fraction(team, gpu_type, gpu_s)
 
     def _compute(self, team: TeamId) -> int:
         now = Instant(self._minute * 60_000)
@@ -95,11 +95,11 @@ class FairShares:
             types = self._types[team] = [key[1] for key in sorted(self._state.fair_use) if key[0] == team]
         for gpu_type in types:
             used = used_gpu_s(self._state.fair_use[team, gpu_type], now, self._state.policy.fair_half_life_h)
-            shares.append(self._fraction(team, gpu_type, max(0, used)))
+            shares.append(self.fraction(team, gpu_type, max(0, used)))
         guaranteed = any(quota.guaranteed for key, quota in self._state.quotas.rows.items() if key[0] == team)
         return max(shares) + (0 if guaranteed else NO_GUARANTEE)
 
-    def _fraction(self, team: TeamId, gpu_type: GpuType, gpu_s: int) -> int:
+    def fraction(self, team: TeamId, gpu_type: GpuType, gpu_s: int) -> int:
         whole = self._whole.get((team, gpu_type))
         if whole is None:
             quota = self._state.quotas.get((team, gpu_type))

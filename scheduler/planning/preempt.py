@@ -94,7 +94,7 @@ def _not_needed(
     nodes = set(found.nodes)
     for entry in sorted(kept, key=lambda entry: (entry.level, entry.rank), reverse=True):
         others = [other for other in kept if other is not entry]
-        if nodes.isdisjoint(entry.nodes) and with_stopped(now, [*others, *theirs]).suffices(job, ask.gpus):
+        if nodes.isdisjoint(entry.nodes) and with_stopped(now, [*others, *theirs]).suffices(ask.gpus):
             return [entry.rank.key]
     return []
 
@@ -190,7 +190,7 @@ def _less_than_a_node(ask: Ask, number: int, step: Step) -> Found | None:
 def _within_quota(victims: VictimIndex, ask: Ask, found: Found, own: Own) -> bool:
     """Once the victims of its own team are gone; covered, where the job starts only so (R-12, R-40)."""
     theirs = [victims.entries[rank.key] for rank in found.victims if rank.team == ask.spec.team]
-    return (with_stopped(own, theirs) if theirs else own).suffices(ask.job, ask.gpus)
+    return (with_stopped(own, theirs) if theirs else own).suffices(ask.gpus)
 
 
 # A solution becomes a Room

@@ -1,6 +1,6 @@
 """Room inside a team's own quota: where it keeps a job from starting, lower classes of the same team give way (R-40).
 
-prod-serving and `preemptible: false` start only covered, and nobody starts over guarantee plus borrow limit. What a job
+Some jobs start only covered (commands.displace), and nobody starts over guarantee plus borrow limit. What a job
 is short of then has to come from its own team: the fewest of its lower classes that give it, borrowed before covered,
 low classes first. Where it lies on the fleet is sought after that as ever (scheduler.planning.preempt).
 """
@@ -8,7 +8,7 @@ low classes first. Where it lies on the fleet is sought after that as ever (sche
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from commands.displace import untouchable
+from commands.displace import starts_only_covered
 from commands.entities import AttemptKey, Job
 from events.job import CLASS_RANK, PriorityClass
 from scheduler.planning.cover import cover
@@ -21,32 +21,34 @@ _LOWEST = CLASS_RANK[PriorityClass.PREEMPTIBLE]
 
 class Own(NamedTuple):
     """Attempts of the job's own team that stop for its quota's sake, and what it has once they do: GPUs that it may
-    start in all, and inside the guarantee."""
+    start in all, and inside the guarantee. `alone`: it starts only inside."""
 
     keys: tuple[AttemptKey, ...]
     room: int
     covered_room: int
+    alone: bool
 
-    def suffices(self, job: Job, gpus: int) -> bool:
+    def suffices(self, gpus: int) -> bool:
         """May the job start with so many GPUs?"""
-        return gpus <= self.room and (gpus <= self.covered_room or not untouchable(job))
+        return gpus <= self.room and (gpus <= self.covered_room or not self.alone)
 
 
 def standing_of(trial: Trial, job: Job) -> Own:
     """What the job has with nobody stopped."""
     standing = trial.shares.standing((job.spec.team, job.spec.gpu_type))
-    return Own((), standing.room, standing.covered_room)
+    alone = starts_only_covered(trial.policy, job)
+    return Own((), standing.room, standing.covered_room, alone)
 
 
 def give_way(trial: Trial, victims: VictimIndex, job: Job, gpus: int) -> Own | None:
     """The least harmful of its own team that have to stop, for the job to start with so many GPUs; None where all of
     them are not enough."""
     now = standing_of(trial, job)
-    if now.suffices(job, gpus):
+    if now.suffices(gpus):
         return now
     lower = sorted(_lower(victims, job), key=lambda entry: (entry.level, entry.rank))
     covered = [entry for entry in lower if entry.level >= COVERED]
-    first = _fewest(covered, gpus - now.covered_room) if untouchable(job) else []
+    first = _fewest(covered, gpus - now.covered_room) if now.alone else []
     if first is None:
         return None
     rest = [entry for entry in lower if entry not in first]
@@ -71,7 +73,8 @@ def with_stopped(own: Own, stopped: Iterable[Entry]) -> Own:
     stopped = list(stopped)
     covered = sum(entry.rank.gpus for entry in stopped if COVERED <= entry.level < SHIELDED)
     keys = tuple(sorted(entry.rank.key for entry in stopped))
-    return Own((*own.keys, *keys), own.room + sum(entry.rank.gpus for entry in stopped), own.covered_room + covered)
+    gpus = sum(entry.rank.gpus for entry in stopped)
+    return Own((*own.keys, *keys), own.room + gpus, own.covered_room + covered, own.alone)
 
 
 def _lower(victims: VictimIndex, job: Job) -> Iterator[Entry]:

@@ -141,10 +141,8 @@ class _Walk:
                 yield self._planner.forecast.ends_at(attempt, self._now), attempt.charged
 
     def _end(self, job: Job) -> int:
-        limit_s = self._planner.state.policy.unlimited_horizon_s
-        if job.max_runtime_s is not None:
-            limit_s = max(1, job.max_runtime_s - job.consumed_s)
-        return self._now + limit_s * 1000
+        left_s = job.left_s if job.left_s is not None else self._planner.state.policy.unlimited_horizon_s
+        return self._now + left_s * 1000
 
     def _gpus(self, job: Job) -> int:
         """What it will be charged, on the smallest nodes that hold a rank of it."""

@@ -6,11 +6,12 @@ their time is there.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
+from commands.displace import starts_only_covered
 from commands.entities import Job
-from commands.pools import PoolRule
+from commands.policy import DEFAULT, Policy
 from commands.shape import replicas_min
 from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, TeamId
@@ -38,8 +39,8 @@ def limit_class_s(max_runtime_s: int | None) -> int:
     return -(-max_runtime_s >> shift) << shift
 
 
-def shape_of(job: Job, rules: Sequence[PoolRule] = ()) -> Shape:
-    """Under these pools."""
+def shape_of(job: Job, policy: Policy = DEFAULT) -> Shape:
+    """Under that policy."""
     spec = job.spec
     elastic = (spec.elastic.min_replicas, spec.elastic.max_replicas) if spec.elastic is not None else None
     return Shape(
@@ -55,11 +56,17 @@ def shape_of(job: Job, rules: Sequence[PoolRule] = ()) -> Shape:
             elastic or (),
             spec.interactive,
             spec.checkpoint.preemptible,
+            starts_only_covered(policy, job),
             spec.checkpoint.grace_s,
             job.queue_reason is QueueReason.FAULT,
-            tuple(rule.open_to(spec, job.priority_class) for rule in rules),
+            tuple(rule.open_to(spec, job.priority_class) for rule in policy.pools),
         )
     )
+
+
+def _shapes_by(policy: Policy) -> tuple[object, ...]:
+    """What of the policy makes shapes differ."""
+    return (policy.pools, policy.borrow_runtime_max_s)
 
 
 def hint_key(hint: Topology) -> tuple[object, ...]:
@@ -118,7 +125,7 @@ class Queue:
                 self._place(change.key, change.new)
             elif change.table == "policies":
                 self._hour = -1
-                if change.old is None or change.old.pools != self._state.policy.pools:
+                if change.old is None or _shapes_by(change.old) != _shapes_by(self._state.policy):
                     for job_id in list(self._of):
                         self._place(job_id, self._state.jobs[job_id])
 
@@ -175,7 +182,7 @@ class Queue:
             del self.lines[shape]
 
     def _insert(self, job: Job) -> None:
-        shape, entry = shape_of(job, self._state.policy.pools), (self._key(job), job.id)
+        shape, entry = shape_of(job, self._state.policy), (self._key(job), job.id)
         line = self.lines.get(shape)
         if line is None:
             line = self.lines[shape] = Line(job)

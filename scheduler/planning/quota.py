@@ -9,12 +9,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from commands.coverage import walk
-from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey
 from commands.state import Change, State
 from events.ids import GpuType, JobId, TeamId
-
-__all__ = ["NOTHING", "ShareKey", "Shares", "Standing", "untouchable"]
 
 ShareKey = tuple[TeamId, GpuType]
 

@@ -7,6 +7,7 @@ about is remembered, with all that could change it: to try again would only cost
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commands.displace import starts_only_covered
 from commands.entities import Attempt, Job, Node
 from commands.evolve.fair import advance_s
 from commands.plan import Hold, Placement, Ranks, Room
@@ -20,7 +21,6 @@ from scheduler.planning.fit import find_with_fallback
 from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.preempt_ground import could_give, levels_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
-from scheduler.planning.quota import untouchable
 from scheduler.planning.trial import Trial
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Turns:
     def _decide(self, line: Line, job: Job) -> bool:
         standing, charge = self._trial.shares.standing(line.share), line.charge
         covered = charge <= standing.covered_room
-        alone = untouchable(job)
+        alone = starts_only_covered(self._trial.policy, job)
         if charge > standing.room or (alone and not covered):
             if charge <= standing.room and job.priority_class is PriorityClass.PROD_SERVING and self._in_pool(job):
                 return True
@@ -301,8 +301,8 @@ class Turns:
         else:
             self._elements[job.id] = self._elements.get(job.id, 0) + 1
             self.ranks_left -= ELEMENT_RANKS
-        limit_s = job.max_runtime_s
-        until = UNLIMITED if limit_s is None else trial.now + max(1, limit_s - job.consumed_s) * 1000
+        left_s = job.left_s
+        until = UNLIMITED if left_s is None else trial.now + left_s * 1000
         busy: dict[NodeIndex, int] = trial.busy_until
         for index, _ in ranks:
             self._unreckoned[index] = None

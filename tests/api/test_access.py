@@ -32,7 +32,7 @@ ADMINISTRATION: list[tuple[str, str, Any]] = [
 READS = [
     *("/v1/jobs", "/v1/jobs/{job}", "/v1/jobs/{job}/events", "/v1/jobs/{job}/checkpoints", "/v1/jobs/{job}/why"),
     *("/v1/jobs/{job}/attempts", "/v1/nodes", "/v1/nodes/n-0", "/v1/teams/pretrain/quota", "/v1/queue", "/v1/cluster"),
-    *("/v1/policy", "/v1/events"),
+    *("/v1/policy", "/v1/events", "/v1/shares"),
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from events.gang import GangAllocated
+from events.ids import GpuMask, JobId, NodeIndex
 from tests.api.site import Site
 
 
@@ -79,3 +81,22 @@ async def test_a_job_that_is_not_known_cannot_be_waited_for(api: Site) -> None:
     refused = await api.submit(depends_on=[{"job": "j_0nobody"}])
     assert (refused.status_code, refused.json()["code"]) == (422, "rejected")
     assert refused.json()["errors"][0]["field"] == "depends_on[0].job"
+
+
+async def test_how_the_teams_stand(api: Site) -> None:
+    """Of all teams, or of one; as of the log, so that nothing has to be waited for."""
+    job = JobId((await api.submitted(replicas=2))["job_id"])
+    await api.submitted(gpus_per_replica=3)
+    ranks = ((NodeIndex(0), GpuMask(255)), (NodeIndex(1), GpuMask(255)))
+    await api.leader.commit([GangAllocated(job_id=job, attempt=1, ranks=ranks, limit_at=None)])
+    told = (await api.get("/v1/shares")).json()
+    assert told["seq"] == api.leader.head.seq
+    assert [(each["team"], each["gpu_type"]) for each in told["shares"]] == [("pretrain", "h100"), ("vision", "h100")]
+    mine = told["shares"][0]
+    assert (mine["guaranteed"], mine["borrow_limit"], mine["in_use"], mine["pledged"]) == (8, 24, 16, 0)
+    assert (mine["covered"], mine["borrowed"], mine["waiting"], mine["entitled"]) == (0, 16, 3, 8)
+    assert mine["used_gpu_hours"] >= 16
+    assert mine["share"] > 0
+    assert (await api.get("/v1/shares?team=vision")).json()["shares"] == told["shares"][1:]
+    assert (await api.get("/v1/shares?team=nobody")).json()["shares"] == []
+    assert (await api.get("/v1/shares?team=no%20body")).status_code == 422

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.times import format_time
-from api.waiting import Known, waiting_view
+from api.waiting import Known, is_in_queue, waiting_view
 from events.gang import GangAllocated, GangEnding, GangResized, ResizeReason
 from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex
 from events.job import EndReason, JobQueued, QueueReason
@@ -60,13 +60,24 @@ async def test_a_reserved_start_is_told_wherever_a_job_waits(api: Site) -> None:
 
 async def test_a_job_that_fits_on_held_nodes_is_told_whose_they_are(api: Site) -> None:
     """The holder, how many nodes, and when it is to start; to the holder itself nothing is held."""
-    big, small = await waiting(api, replicas=4), await waiting(api, gpus_per_replica=1)
+    big, small = await waiting(api, replicas=4), await waiting(api, replicas=2)
     await reserve(api, big, 0, 1, 2, 3)
     told = (await read(api, f"/v1/jobs/{small}/why"))["reasons"]
     held = next(reason for reason in told if reason["code"] == "reserved")
     assert (held["job"], held["nodes"], held["start_at"]) == (big, 4, format_time(START_AT))
-    assert held["text"] == f"4 nodes with h100 GPUs are held for {big}, which is to start at {format_time(START_AT)}"
+    text = (
+        f"4 nodes with h100 GPUs are held for {big}, which is to start at {format_time(START_AT)}; this job might run"
+    )
+    assert held["text"].startswith(text)
     assert "reserved" not in [reason["code"] for reason in (await read(api, f"/v1/jobs/{big}/why"))["reasons"]]
+
+
+async def test_who_overtakes_a_reservation_is_not_held_back_by_it(api: Site) -> None:
+    """A covered job takes the nodes that are held for one that borrows: its way is free, and so it is told."""
+    big, small = await waiting(api, replicas=4), await waiting(api, gpus_per_replica=1)
+    await reserve(api, big, 0, 1, 2, 3)
+    told = (await read(api, f"/v1/jobs/{small}/why"))["reasons"]
+    assert [reason["code"] for reason in told] == ["queued", "next"]
 
 
 async def preempted(api: Site) -> tuple[JobId, JobId]:
@@ -161,8 +172,12 @@ async def test_a_throttled_array_says_how_many_run() -> None:
     (told,) = waiting_view(job, Known())["reasons"]
     assert (told["code"], told["running"], told["throttle"]) == ("throttled", 2, 2)
     assert told["text"] == "2 elements are running, and no more than 2 may"
+    assert is_in_queue(job) is False
+    assert [each["code"] for each in waiting_view(job, Known(ahead_of_type=0))["reasons"]] == ["throttled"]
     job.elements_open = 1
     assert waiting_view(job, Known())["reasons"] == []
+    (place,) = waiting_view(job, Known(ahead_of_type=0))["reasons"]
+    assert (is_in_queue(job), place["code"]) == (True, "queued")
 
 
 @pytest.mark.parametrize(("in_use", "told"), [(0, []), (4, []), (5, ["not_covered"]), (8, ["not_covered"])])

@@ -13,6 +13,7 @@ from commands.reports import TaskEndedReport
 from events.envelope import Input
 from events.gang import GangAllocated
 from events.ids import GpuMask, JobId, LeaseId, NodeId, NodeIndex, Principal
+from events.job import JobElementMade
 from events.node import NodeDrained, NodeLost, NodeSuspected
 from events.task import TaskEnd
 from projections.blockers import Room
@@ -138,3 +139,32 @@ async def test_a_job_says_why_its_attempt_failed(api: Site) -> None:
     job = (await api.get(f"/v1/jobs/{job_id}?min_seq={leader.head.seq}")).json()
     failure = {"attempt": 1, "rank": 0, "end": "exited", "exit_code": 127, "detail": "nosuch: command not found"}
     assert (job["state"], job["failure"]) == ("FAILED", failure)
+
+
+async def test_what_only_the_planner_knows_is_told(api: Site) -> None:
+    """Nodes that are set apart, and a preset's order: no table has these."""
+    first, second = (await api.submitted(replicas=4))["job_id"], (await api.submitted())["job_id"]
+    ranks = tuple((NodeIndex(node), GpuMask(255)) for node in range(3))
+    await api.leader.commit([GangAllocated(job_id=JobId(first), attempt=1, ranks=ranks, limit_at=None)])
+    pool = {"name": "fast", "kind": "latency", "nodes": ["n-3"], "lend": False}
+    answer = await api.request("PUT", "/v1/policy", who="root", json={"policy": {"pools": [pool]}, "reason": "x"})
+    assert answer.status_code == 202, answer.text
+    (told, place) = (await api.get(f"/v1/jobs/{second}/why?min_seq={answer.json()['seq']}")).json()["reasons"]
+    assert (told["code"], told["nodes"], told["gpus_free"]) == ("set_apart", 1, 8)
+    assert place["code"] == "queued"
+
+
+async def test_an_array_at_its_throttle_has_no_place(api: Site) -> None:
+    """Nowhere: neither in the job, nor in its why, nor in the queue."""
+    array = JobId((await api.submitted(array="0-3%1", gpus_per_replica=1))["job_id"])
+    element = JobId(f"{array}_0")
+    ranks = ((NodeIndex(0), GpuMask(1)),)
+    made = JobElementMade(job_id=element, array=array, index=0)
+    await api.leader.commit([made, GangAllocated(job_id=element, attempt=1, ranks=ranks, limit_at=None)])
+    newest = f"min_seq={api.leader.head.seq}"
+    (told,) = (await api.get(f"/v1/jobs/{array}/why?{newest}")).json()["reasons"]
+    assert told["text"] == "1 element is running, and no more than 1 may"
+    (queued,) = (await api.get(f"/v1/queue?{newest}")).json()["queue"]
+    for shown in (queued, (await api.get(f"/v1/jobs/{array}?{newest}")).json()):
+        assert shown["queue_position"] is None
+        assert [reason["code"] for reason in shown["waiting"]["reasons"]] == ["throttled"]

@@ -43,6 +43,13 @@ READS = {
     "/v1/jobs/j_1/why": {"state": "QUEUED", "reasons": JOB["waiting"]["reasons"]},  # type: ignore[index]
     "/v1/nodes": {"nodes": [NODE], "cursor": None},
     "/v1/teams/research/quota": {"h100": {"guaranteed": 8, "borrow_limit": 4, "in_use": 6, "borrowed": 0}},
+    "/v1/shares": {
+        "seq": 5,
+        "shares": [
+            {"team": "research", "gpu_type": "h100", "guaranteed": 8, "in_use": 12, "covered": 8, "borrowed": 4}
+            | {"pledged": 0, "waiting": 3, "entitled": 8, "used_gpu_hours": 21.5, "share": 1.25},
+        ],
+    },
     "/v1/policy": {
         "version": 1,
         "policy": {"grace_s_max": 240},
@@ -59,6 +66,8 @@ COMMANDS = {
     "nodes": "6/8",
     "quota": "GUARANTEED",
     "quota research": "GUARANTEED",
+    "shares": "1.25",
+    "shares research": "USED GPU-H",
     "policy": "grace_s_max",
     "policy --version 1": "grace_s_max",
     "policy history": "grace_s_max: 60 -> 240",

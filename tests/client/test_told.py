@@ -12,7 +12,7 @@ import pytest
 import signalbox
 from signalbox import Client, Profile
 from signalbox.cli.timeline import fields_of, moment
-from signalbox.shapes import failure
+from signalbox.shapes import Job, failure
 
 from tests.client.command import Command
 from tests.client.scripted import Answer, ScriptedApi
@@ -254,3 +254,30 @@ def test_following_begins_near_the_end(api: ScriptedApi, command: Command) -> No
         following.kill()
         following.communicate()
     assert command("events", "--from", "3", "--tail", "2").returncode == 2
+
+
+def test_an_array_at_its_throttle_has_no_place(api: ScriptedApi, command: Command) -> None:
+    """In the queue's list the word stands where others have their place, and the throttle where they have a reason."""
+    reason = {
+        "code": "throttled",
+        "running": 2,
+        "throttle": 2,
+        "text": "2 elements are running, and no more than 2 may",
+    }
+    array = {"job_id": "j_1", "state": "QUEUED", "queue_position": None, "waiting": {"reasons": [reason]}}
+    api.on("GET", "/v1/queue", Answer(json={"queue": [array], "length": 1, "cursor": None}))
+    api.on("GET", "/v1/jobs", Answer(json={"jobs": [], "cursor": None}))
+    _, line = command("queue").stdout.splitlines()[:2]
+    assert line.split()[:2] == ["throttled", "j_1"]
+    assert "2 elements are running" in line
+
+
+def test_a_figure_that_moves_with_the_clock_is_no_news() -> None:
+    """Who follows a job is told when a reason changes, not each second anew."""
+
+    def waits(**figures: object) -> tuple[str, ...]:
+        return Job.from_wire({"job_id": "j_1", "waiting": {"reasons": [{"code": "reserved", **figures}]}}).waits_for
+
+    assert waits(nodes=3, ends_at="10:00", text="until 10:00") == waits(nodes=3, ends_at="10:01", text="until 10:01")
+    assert waits(nodes=3, ends_at="10:00", text="") != waits(nodes=2, ends_at="10:00", text="")
+    assert waits(nodes=3, text="a") != waits(nodes=3, text="b")

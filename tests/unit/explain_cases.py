@@ -1,4 +1,5 @@
-"""Jobs that wait, each with the factors that hold it back and their figures: data for test_explain."""
+"""Jobs that wait, each with the factors that hold it back and their figures: data for test_explain. Those that their
+team's quota keeps back are in explain_quota_cases."""
 
 from __future__ import annotations
 
@@ -161,53 +162,6 @@ CASES = [
         "an end that is near",
         on("b0: [8]", runs("x", gpus_per_replica=8, max_runtime_s=50), submit("a", gpus_per_replica=8), plan()),
         {"gpus": 8, "victims": 0, "awaited": 1},
-    ),
-    # What its team may use
-    Case(
-        T.OVER_LIMIT,
-        "for itself alone",
-        (cluster("b0: [8] [8]"), quota(borrow_limit=8), runs("x", gpus_per_replica=4), submit("a", gpus_per_replica=8)),
-        {"asked": 8, "use": 4, "limit": 8},
-    ),
-    Case(
-        T.OVER_LIMIT,
-        "whole nodes are charged",
-        (cluster("b0: [8] [8]"), quota(), submit("a", replicas=3, gpus_per_replica=4), quota(borrow_limit=14)),
-        {"asked": 16, "use": 0, "limit": 14},
-    ),
-    Case(
-        T.OVER_LIMIT,
-        "a pledge counts as use",
-        reclaiming(submit("a"), name="p"),
-        {"asked": 1, "use": 8, "limit": 8},
-        (T.OVER_LIMIT, T.CAPACITY),
-    ),
-    Case(
-        T.NOT_COVERED,
-        "not preemptible",
-        (
-            *(cluster("b0: [8] [8]"), quota(guaranteed=8), runs("x", gpus_per_replica=4)),
-            submit("a", gpus_per_replica=8, checkpoint=PROTECTED),
-        ),
-        {"asked": 8, "covered": 4, "guaranteed": 8},
-    ),
-    Case(
-        T.NOT_COVERED,
-        "prod-serving",
-        (cluster("b0: [8] [8]"), quota(guaranteed=8), submit("a", priority_class=SERVING), quota()),
-        {"asked": 1, "covered": 0, "guaranteed": 0},
-    ),
-    Case(
-        T.NOT_COVERED,
-        "and over the limit as well",
-        (
-            cluster("b0: [8] [8]"),
-            quota(guaranteed=8),
-            submit("a", gpus_per_replica=8, checkpoint=PROTECTED),
-            quota(RED, 4, 0),
-        ),
-        {"asked": 8, "guaranteed": 4},
-        (T.OVER_LIMIT, T.NOT_COVERED),
     ),
     # What the fleet has
     Case(
@@ -389,6 +343,15 @@ CASES = [
     ),
     # Nothing
     Case(T.NEXT, "a job that just came", on("b0: [8]", submit("a")), {}),
+    Case(
+        T.NEXT,
+        "its pool, though it is not covered",
+        (
+            *(cluster("b0: [8] [8]"), quota(RED, 8, 8), runs("x", gpus_per_replica=8, priority_class=SERVING)),
+            *(policy(pools=(latency("n1"),)), submit("a", priority_class=SERVING)),
+        ),
+        {},
+    ),
     Case(T.NEXT, "a hold that is over", on("b0: [8]", submit("a"), hold("a"), release("a")), {}),
     Case(
         T.NEXT,

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from commands.messages import RemoveNode
+from commands.pools import PoolKind, PoolRule
 from commands.refusal import RefusalCode
 from commands.shape import breaks_hint
-from events.ids import GpuType, JobId, NodeId, TeamId
+from events.ids import GpuType, Instant, JobId, NodeId, TeamId
 from events.job import (
     ArrayRange,
+    CheckpointPlan,
     Dependency,
     DependsWhen,
     Elastic,
@@ -21,9 +23,10 @@ from events.job import (
     Span,
     Topology,
 )
-from tests.builders import BLUE, L40S, at_most, pack, quota, spread
+from scheduler.planning.explain import Factor, Reason, explain
+from tests.builders import BLUE, L40S, at_most, job_id, pack, quota, spread
 from tests.scenario import Scenario
-from tests.unit.steps import cluster, plan, policy, submit
+from tests.unit.steps import cluster, plan, policy, runs, submit
 
 FLEET = """
     b0: [8] [8] | [8] [8]
@@ -205,6 +208,65 @@ class TestChargedGpus:
         scenario = Scenario().given(cluster("b0: [4] [4] [4]\nb1: [8]"), quota())
         found = admitted(scenario, replicas=2, gpus_per_replica=8)
         assert found == (RefusalCode.OVER_CLUSTER, "replicas", "16 GPUs", "8 GPUs")
+
+
+SERVING: dict[str, Any] = {"priority_class": PriorityClass.PROD_SERVING}
+PROTECTED: dict[str, Any] = {"checkpoint": CheckpointPlan(preemptible=False)}
+
+
+class TestOnlyInsideTheGuarantee:
+    """What is never preempted starts only covered: larger than the guarantee, it would wait for ever (R-40, C-73)."""
+
+    @pytest.mark.parametrize("fields", [SERVING, PROTECTED])
+    def test_larger_than_the_guarantee(self, ready: Scenario, fields: dict[str, Any]) -> None:
+        """Refused with the field and the guarantee, however much may be borrowed; at the guarantee it is taken, also
+        while that is in use."""
+        over = (RefusalCode.OVER_GUARANTEE, "replicas", "24 GPUs", "16 GPUs")
+        assert admitted(ready, replicas=3, gpus_per_replica=8, **fields) == over
+        ready.given(runs("x", replicas=2, gpus_per_replica=8))
+        assert admitted(ready, replicas=2, gpus_per_replica=8, **fields) is None
+
+    def test_what_is_charged_counts(self, ready: Scenario) -> None:
+        """Two and a half nodes are three; and where its hint needs the larger nodes, those are charged."""
+        assert admitted(ready, replicas=5, gpus_per_replica=4, **SERVING) is not None
+        scenario = Scenario().given(cluster("b0: [4]\nb1: [4]\nb2: [4]\nb3: [8] [8]"), quota(guaranteed=12))
+        fields: dict[str, Any] = {"replicas": 3, "gpus_per_replica": 4, **SERVING}
+        assert admitted(scenario, **fields) is None
+        over = (RefusalCode.OVER_GUARANTEE, "replicas", "16 GPUs", "12 GPUs")
+        assert admitted(scenario, **fields, hint=pack("block")) == over
+
+    def test_an_elastic_job_by_its_least_size(self, ready: Scenario) -> None:
+        """Two replicas of a node will do."""
+        fields: dict[str, Any] = {"replicas": 4, "gpus_per_replica": 8, **SERVING}
+        assert admitted(ready, **fields, elastic=Elastic(min_replicas=3, max_replicas=4)) is not None
+        assert admitted(ready, **fields, elastic=Elastic(min_replicas=2, max_replicas=4)) is None
+
+    @pytest.mark.parametrize(
+        ("fields", "taken"), [(SERVING, True), (PROTECTED, False), ({**SERVING, "replicas": 4}, False)]
+    )
+    def test_a_pool_where_it_may_start(self, ready: Scenario, fields: dict[str, Any], taken: bool) -> None:
+        """prod-serving starts in a pool that is there for it, if that is large enough; nobody else does so."""
+        pool = PoolRule(name="fast", kind=PoolKind.LATENCY, nodes=("n0", "n1", "n2"))
+        ready.given(policy(pools=(pool,)))
+        found = admitted(ready, name="a", **{"replicas": 3, "gpus_per_replica": 8, **fields})
+        assert (found is None) is taken
+        if taken:
+            ready.given(plan())
+            assert ready.job_state("a") == "STARTING"
+
+    def test_the_baselines_know_no_coverage(self, ready: Scenario) -> None:
+        """Under a plain preset it starts, and so is taken."""
+        ready.given(policy(preset="fifo"))
+        assert admitted(ready, name="a", replicas=3, gpus_per_replica=8, **SERVING) is None
+        ready.given(plan())
+        assert ready.job_state("a") == "STARTING"
+
+    def test_one_that_comes_to_be_too_large_waits_and_says_so(self, ready: Scenario) -> None:
+        """A quota that is lowered below a queued job ends nothing; the figures say that no end of another helps."""
+        assert admitted(ready, name="a", replicas=2, gpus_per_replica=8, **SERVING) is None
+        ready.given(quota(guaranteed=8, borrow_limit=24), plan())
+        (told,) = explain(ready.planner, job_id("a"), Instant(ready.at))
+        assert told == Reason(Factor.NOT_COVERED, {"asked": 16, "covered": 0, "guaranteed": 8})
 
 
 def test_nodes_that_are_down_or_drained_count_and_removed_ones_do_not() -> None:

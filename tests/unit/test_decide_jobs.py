@@ -204,6 +204,7 @@ class TestChange:
 
     def test_an_unlimited_job_stays_in_the_class_that_may_be(self, ready: Scenario) -> None:
         """Only prod-serving may run without a limit: no other class is reached by a change (R-5)."""
+        ready.given(quota(guaranteed=8))
         ready.given(submit("a", priority_class=PriorityClass.PROD_SERVING, max_runtime_s=None))
         ready.when(change("a", priority_class=PriorityClass.RESEARCH)).then_refused(
             RefusalCode.NO_MAX_RUNTIME, "priority_class"
@@ -240,6 +241,7 @@ class TestExtend:
 
     def test_needs_a_limit(self, ready: Scenario) -> None:
         """An unlimited job has nothing to extend."""
+        ready.given(quota(guaranteed=8))
         ready.given(submit("a", priority_class=PriorityClass.PROD_SERVING, max_runtime_s=None))
         ready.when(extend("a", 1)).then_refused(RefusalCode.WRONG_STATE, "max_runtime")
 

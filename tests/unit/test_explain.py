@@ -11,8 +11,12 @@ from events.job import JobState
 from scheduler.planning.explain import RELEASED_BY, Factor, Reason, explain
 from tests.builders import job_id, quota
 from tests.scenario import Scenario, Stimulus
-from tests.unit.explain_cases import CASES, Case, failing, following, gang, on
+from tests.unit.explain_cases import CASES as OTHER_CASES
+from tests.unit.explain_cases import Case, failing, following, gang, on
+from tests.unit.explain_quota_cases import QUOTA_CASES
 from tests.unit.steps import after, all_started, array, ended, hold, plan, policy, release, runs, submit
+
+CASES = [*QUOTA_CASES, *OTHER_CASES]
 
 
 def told(steps: tuple[Stimulus, ...], name: str = "a") -> tuple[Scenario, tuple[Reason, ...]]:

@@ -51,6 +51,7 @@ class TestChange:
             ({"retry_backoff_s": 901}, "retry_backoff_max_s"),
             ({"shield_after_two_s": 60}, "shield_after_two_s"),
             ({"fair_half_life_h": 0}, "fair_half_life_h"),
+            ({"borrow_runtime_max_s": -1}, "borrow_runtime_max_s"),
         ],
     )
     def test_a_bad_one_is_refused(self, ready: Scenario, given: dict[str, Any], field: str) -> None:

@@ -280,6 +280,11 @@ class Client:
         """A team's quota by GPU type: guaranteed, borrow_limit, in_use, borrowed."""
         return dict(self._get(_quota(team)))
 
+    def shares(self, team: str | None = None) -> list[dict[str, Any]]:
+        """How the teams stand, or one of them, by team and GPU type: guaranteed, in_use, covered, borrowed, waiting,
+        entitled, used_gpu_hours, share."""
+        return rows(self._get("/v1/shares", team=team), "shares")
+
     def set_quota(
         self,
         team: str,

@@ -92,9 +92,16 @@ class Job:
         return tuple(str(job) for each in told for job in each.get("jobs") or ())
 
     @property
+    def throttled(self) -> bool:
+        """Whether it is an array that waits for its own elements to end."""
+        listed = (self.raw.get("waiting") or {}).get("reasons") or ()
+        return any(isinstance(each, Mapping) and each.get("code") == "throttled" for each in listed)
+
+    @property
     def waits_for(self) -> tuple[str, ...]:
         """The same to compare by: it stays as it is while nothing but the clock has moved."""
-        return tuple(repr(entry) for entry in (self.raw.get("waiting") or {}).get("reasons") or ())
+        listed = (self.raw.get("waiting") or {}).get("reasons") or ()
+        return tuple(repr(_unmoved(entry)) for entry in listed)
 
     @property
     def waiting_beyond_place(self) -> str:
@@ -208,6 +215,17 @@ def reasons(waiting: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def _of_place(reason: Any, ahead: int) -> bool:
     return isinstance(reason, Mapping) and reason.get("code") == "queued" and reason.get("ahead") == ahead
+
+
+_MOVING = {"expected_at", "ends_at"}
+
+
+def _unmoved(reason: Any) -> Any:
+    """Without what may move on with the clock: until when it would run if it started now, say."""
+    if not isinstance(reason, Mapping):
+        return reason
+    moves = _MOVING & reason.keys()
+    return {name: value for name, value in reason.items() if name not in moves and not (moves and name == "text")}
 
 
 def _sentence(reason: Mapping[str, Any]) -> str:

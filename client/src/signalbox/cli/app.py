@@ -32,7 +32,7 @@ class Settings:
 
 ORDER = (
     *("run", "submit", "queue", "show", "why", "logs", "cancel", "hold", "release", "extend", "requeue", "change"),
-    *("history", "top", "events", "nodes", "quota", "policy", "drain", "undrain", "audit", "version"),
+    *("history", "top", "events", "nodes", "quota", "shares", "policy", "drain", "undrain", "audit", "version"),
 )
 """How the help lists the commands: what is needed most comes first."""
 

@@ -73,6 +73,19 @@ QUOTA = (
     Column(title="IN USE", read=lambda row: row.get("in_use"), right=True),
     Column(title="BORROWED", read=lambda row: row.get("borrowed"), right=True),
 )
+SHARES = (
+    Column(title="TEAM", read=lambda row: row.get("team")),
+    Column(title="TYPE", read=lambda row: row.get("gpu_type")),
+    Column(title="GUARANTEED", read=lambda row: row.get("guaranteed"), right=True),
+    Column(title="IN USE", read=lambda row: row.get("in_use"), right=True),
+    Column(title="COVERED", read=lambda row: row.get("covered"), right=True),
+    Column(title="BORROWED", read=lambda row: row.get("borrowed"), right=True),
+    Column(title="PLEDGED", read=lambda row: row.get("pledged"), right=True, drop=3),
+    Column(title="WAITING", read=lambda row: row.get("waiting"), right=True, drop=2),
+    Column(title="ENTITLED", read=lambda row: row.get("entitled"), right=True),
+    Column(title="USED GPU-H", read=lambda row: row.get("used_gpu_hours"), right=True, drop=1),
+    Column(title="SHARE", read=lambda row: "-" if row.get("share") is None else row["share"], right=True),
+)
 POLICIES = (
     Column(title="VERSION", read=lambda row: row.get("version"), right=True),
     Column(title="WHEN", read=lambda row: ago(instant(row.get("changed_at")))),
@@ -145,6 +158,17 @@ def quota_show(
         answer = api.quota(asked)
     lines = [{"gpu_type": name, **line} for name, line in answer.items() if isinstance(line, dict)]
     output.show(answer, as_json, lambda: output.table(lines, QUOTA, f"{asked} has no quota."))
+
+
+@app.command()
+def shares(
+    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", callback=stated, help="Default: all teams.")] = None,
+    as_json: Json = False,
+) -> None:
+    """How the teams stand on each GPU type: what they have, what they are entitled to, what they used of late."""
+    with client() as api:
+        lines = api.shares(team)
+    output.show(lines, as_json, lambda: output.table(lines, SHARES, "No team has a quota, or uses anything."))
 
 
 @quota_app.command("set")

@@ -40,7 +40,10 @@ def _state(row: Mapping[str, Any]) -> str:
 def _place(row: Mapping[str, Any]) -> object:
     if row.get("held"):
         return "held"
-    return "after" if Job.from_wire(row).follows else row.get("queue_position")
+    job = Job.from_wire(row)
+    if job.follows:
+        return "after"
+    return "throttled" if job.throttled else row.get("queue_position")
 
 
 def _start(row: Mapping[str, Any]) -> str:
