@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
+from commands.displace import untouchable
 from commands.entities import Job
 from commands.pools import PoolRule
 from commands.shape import replicas_min
@@ -69,12 +70,13 @@ def hint_key(hint: Topology) -> tuple[object, ...]:
 class Line:
     """The queued jobs of one shape, in order.
 
-    `each`: GPUs of a rank; `gpus`: of the smallest gang that will do. `charge`: GPUs that each is charged for at least,
-    0: to be reckoned. `failed`: what the planner remembers of the last try (scheduler.planning.turns).
+    `each`: GPUs of a rank; `gpus`: of the smallest gang that will do. `alone`: it starts only covered. `charge`: GPUs
+    that each is charged for at least, 0: to be reckoned. `failed`: what the planner remembers of the last try
+    (scheduler.planning.turns).
     """
 
     __slots__ = (
-        *("charge", "class_rank", "deadlines", "each", "entries", "failed", "gpu_type", "gpus"),
+        *("alone", "charge", "class_rank", "deadlines", "each", "entries", "failed", "gpu_type", "gpus"),
         *("share", "spec", "team"),
     )
 
@@ -87,6 +89,7 @@ class Line:
         self.share = (self.team, self.gpu_type)
         self.each = job.spec.gpus_per_replica
         self.gpus = replicas_min(job.spec) * self.each
+        self.alone = untouchable(job)
         self.charge = 0
         self.failed: object = None
         self.entries: list[Entry] = []
