@@ -16,7 +16,7 @@ from commands.rows import maker
 from commands.shape import breaks_hint, demanded, takes_whole_nodes
 from events.gang import GangAllocated
 from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex, TeamId, element_id
-from events.job import JobElementMade, JobState
+from events.job import JobElementMade, JobSpec, JobState
 
 _allocated = maker(GangAllocated)
 
@@ -33,6 +33,17 @@ def make_grants(draft: Draft, placements: Iterable[Placement]) -> list[tuple[Job
     return stale
 
 
+class _Ground:
+    """A node as the grants so far leave it. `left`: mask of its free GPUs; `out`: why nothing may be granted on it."""
+
+    __slots__ = ("left", "node", "out")
+
+    def __init__(self, node: Node, left: int, out: str | None) -> None:
+        self.node = node
+        self.left = left
+        self.out = out
+
+
 class _Grants:
     """Grants that are made, and not folded yet."""
 
@@ -42,8 +53,8 @@ class _Grants:
         self._at = draft.state.meta.at
         self._epoch = draft.state.meta.epoch
         self._made: dict[JobId, GangAllocated] = {}
-        self._taken: dict[NodeIndex, int] = {}
-        """Mask of the GPUs that they take of each node."""
+        self._grounds: dict[NodeIndex, _Ground] = {}
+        """The nodes that were looked at."""
         self._room: dict[tuple[TeamId, GpuType], int] = {}
         """GPUs that they leave each team of its guarantee and borrow limit."""
 
@@ -59,17 +70,18 @@ class _Grants:
         ranks = placement.ranks
         gpus = ranks[0][1].bit_count() if len(ranks) == 1 else sum([mask.bit_count() for _, mask in ranks])
         why = self._objection(job, placement, pledge, gpus)
-        if why is not None:
-            return why
-        promised_n = start_pledged(self._draft, job.id) if pledge is not None else None
-        self._grant(self._job_to_grant(job), placement, gpus, promised_n)
-        return None
+        if why is None:
+            promised_n = start_pledged(self._draft, job.id) if pledge is not None else None
+            self._grant(self._job_to_grant(job), placement, gpus, promised_n)
+        if pledge is not None:
+            self.fold()  # what was free for this job is so for nobody else
+        return why
 
     def fold(self) -> None:
         """Those made so far are facts."""
         self._draft.add_all(tuple(self._made.values()))
         self._made.clear()
-        self._taken.clear()
+        self._grounds.clear()
         self._room.clear()
 
     def _grant(self, job: Job, placement: Placement, gpus: int, promised_n: int | None) -> None:
@@ -83,9 +95,8 @@ class _Grants:
             promised_n=promised_n,
         )
         self._room[job.spec.team, job.spec.gpu_type] -= gpus
-        taken = self._taken
         for index, mask in placement.ranks:
-            taken[index] = taken.get(index, 0) | mask
+            self._grounds[index].left &= ~mask
 
     def _job_to_grant(self, job: Job) -> Job:
         """The job itself; of an array its next element, which with this is a job of its own (R-7)."""
@@ -124,43 +135,57 @@ class _Grants:
 
     def _ranks_objection(self, job: Job, placement: Placement, pledged: bool) -> str | None:
         """`pledged`: its GPUs are pledged to the job itself."""
-        ranks, nodes, taken = placement.ranks, self._state.nodes.rows, self._taken
+        spec, ranks, looked_at = job.spec, placement.ranks, self._grounds
+        each, gpu_type, memory_gb_min = spec.gpus_per_replica, spec.gpu_type, spec.gpu_memory_gb_min
         claimed: dict[NodeIndex, int] = {}
         for index, mask in ranks:
-            node, others = nodes.get(index), claimed.get(index, 0)
-            if node is None:
+            ground = looked_at.get(index) or self._look_at(index, pledged)
+            if ground is None or ground.node.gpu_type != gpu_type:
                 return "no_such_node"
-            free = node.free | node.pledged & ~node.used & ~node.broken if pledged else node.free
-            if (why := self._rank_objection(job, node, mask, free & ~taken.get(index, 0) & ~others)) is not None:
-                return why
+            if ground.out is not None:
+                return ground.out
+            others = claimed.get(index, 0)
+            if mask & ~ground.left or mask & others:
+                return "gpus_not_free"
+            if mask.bit_count() < each:
+                return "too_few_gpus"
+            if ground.node.gpu_memory_gb < memory_gb_min:
+                return "gpu_memory"
             claimed[index] = others | mask
-        for index, mask in claimed.items():
-            if _node_divided(job, nodes[index], mask, len(ranks)):
-                return "node_divided"
-        return "hint_broken" if breaks_hint(self._state, demanded(job.spec), ranks) else None
+        if self._divides_a_node(spec, claimed, len(ranks)):
+            return "node_divided"
+        return "hint_broken" if breaks_hint(self._state, demanded(spec), ranks) else None
 
-    def _rank_objection(self, job: Job, node: Node, mask: int, free: int) -> str | None:
-        if node.gpu_type != job.spec.gpu_type:
-            return "no_such_node"
+    def _look_at(self, index: NodeIndex, pledged: bool) -> "_Ground | None":
+        """The node, if there is such a one. `pledged`: what is pledged on it is for the job itself."""
+        node = self._state.nodes.rows.get(index)
+        if node is None:
+            return None
+        free = node.free | node.pledged & ~node.used & ~node.broken if pledged else node.free
+        ground = self._grounds[index] = _Ground(node, free, self._out(node))
+        return ground
+
+    def _out(self, node: Node) -> str | None:
+        """Why nothing may be granted on the node, or None."""
         if node.state is not NodeState.UP or node.drained is not None:
             return "node_not_in_service"
-        if node.confirmed != self._epoch:
-            return "node_not_confirmed"
-        if mask & ~free:
-            return "gpus_not_free"
-        if mask.bit_count() < job.spec.gpus_per_replica:
-            return "too_few_gpus"
-        if node.gpu_memory_gb < job.spec.gpu_memory_gb_min:
-            return "gpu_memory"
-        return None
+        return "node_not_confirmed" if node.confirmed != self._epoch else None
+
+    def _divides_a_node(self, spec: JobSpec, claimed: dict[NodeIndex, int], ranks: int) -> bool:
+        """From a node's worth up every GPU of a node is claimed (R-32)."""
+        whole: dict[int, bool] = {}
+        """Whether nodes of so many GPUs are its alone."""
+        for index, mask in claimed.items():
+            node = self._grounds[index].node
+            size = len(node.gpus)
+            if size not in whole:
+                whole[size] = takes_whole_nodes(spec, size, ranks)
+            if whole[size] and mask != node.all_gpus:
+                return True
+        return False
 
 
 def _ineligible(job: Job) -> str:
     if job.state is not JobState.QUEUED:
         return "job_not_queued"
     return "job_held" if job.held else "job_not_eligible"
-
-
-def _node_divided(job: Job, node: Node, claimed: int, ranks: int) -> bool:
-    """From a node's worth up every GPU of a node is claimed (R-32)."""
-    return takes_whole_nodes(job.spec, len(node.gpus), ranks) and claimed != node.all_gpus

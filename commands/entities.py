@@ -107,7 +107,8 @@ class Job:
     @property
     def eligible(self) -> bool:
         """Does it wait for GPUs alone (and its backoff)? Not while it is held, waits for a job, or is throttled."""
-        return self.state is JobState.QUEUED and not self.held and not self.waits_on and self.grants_max > 0
+        waits = self.state is JobState.QUEUED and not self.held and not self.waits_on
+        return waits and (self.elements is None or self.grants_max > 0)
 
     @property
     def settles(self) -> bool:
@@ -247,7 +248,7 @@ class Node:
     @property
     def free(self) -> int:
         """Mask of the GPUs that are whole, hold no lease and are pledged to nobody."""
-        return self.all_gpus & ~self.used & ~self.broken & ~self.pledged
+        return (1 << len(self.gpus)) - 1 & ~(self.used | self.broken | self.pledged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

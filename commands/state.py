@@ -74,6 +74,12 @@ class Table(Generic[K, V]):
         self._undo.append((self, key, self.rows.get(key)))
         self.rows[key] = row
 
+    def put_all(self, rows: dict[K, V]) -> None:
+        """The same for many at once."""
+        before = self.rows.get
+        self._undo += [(self, key, before(key)) for key in rows]
+        self.rows.update(rows)
+
     def drop(self, key: K) -> None:
         self._undo.append((self, key, self.rows.pop(key)))
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from commands.state import State
 from events.envelope import Event
 from events.gang import GangAllocated, GangResized, LeaseReleased
-from events.ids import LeaseId, NodeIndex, lease_id
+from events.ids import JobId, LeaseId, NodeIndex, lease_id
 from events.task import TaskEnded
 from scheduler.ports import Claim
 
@@ -16,18 +16,16 @@ def claims_of(state: State, events: Iterable[Event]) -> list[Claim]:
     claims: list[Claim] = []
     for event in events:
         if isinstance(event, GangAllocated):
-            for rank, (index, mask) in enumerate(event.ranks):
-                claims += _of_mask(state, index, mask, lease_id(event.job_id, event.attempt, rank))
+            claims += _of_ranks(state, event.job_id, event.attempt, enumerate(event.ranks))
         elif isinstance(event, GangResized) and event.grown:
             claims += _of_growth(state, event)
     return claims
 
 
-def _of_growth(state: State, event: GangResized) -> Iterable[Claim]:
+def _of_growth(state: State, event: GangResized) -> list[Claim]:
     """New ranks are the last ones of the attempt, in which they are already."""
     first = len(state.attempts[event.job_id, event.attempt].ranks) - len(event.grown)
-    for rank, (index, mask) in enumerate(event.grown, first):
-        yield from _of_mask(state, index, mask, lease_id(event.job_id, event.attempt, rank))
+    return _of_ranks(state, event.job_id, event.attempt, enumerate(event.grown, first))
 
 
 def releases_of(events: Iterable[Event]) -> list[LeaseId]:
@@ -44,15 +42,21 @@ def all_claims(state: State) -> list[Claim]:
     claims: list[Claim] = []
     for key in sorted(state.attempts.rows):
         attempt = state.attempts[key]
-        for rank, (index, mask) in enumerate(attempt.ranks):
-            if attempt.live(rank):
-                claims += _of_mask(state, index, mask, lease_id(*key, rank))
+        live = [(rank, held) for rank, held in enumerate(attempt.ranks) if attempt.live(rank)]
+        claims += _of_ranks(state, *key, live)
     return claims
 
 
-def _of_mask(state: State, index: NodeIndex, mask: int, lease: LeaseId) -> list[Claim]:
-    node_id = state.nodes.rows[index].id
-    return [Claim(node_id, gpu, lease) for gpu in _gpus_of(mask)]
+def _of_ranks(
+    state: State, job_id: JobId, attempt: int, ranks: Iterable[tuple[int, tuple[NodeIndex, int]]]
+) -> list[Claim]:
+    """Every GPU of these ranks. A claim is filled as the tuple that it is: a commit may bring tens of thousands."""
+    nodes, new = state.nodes.rows, tuple.__new__
+    claims: list[Claim] = []
+    for rank, (index, mask) in ranks:
+        node_id, lease = nodes[index].id, lease_id(job_id, attempt, rank)
+        claims += [new(Claim, (node_id, gpu, lease)) for gpu in _gpus_of(mask)]
+    return claims
 
 
 @lru_cache(maxsize=1 << 12)

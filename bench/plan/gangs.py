@@ -69,7 +69,7 @@ def refused(nodes: int) -> Figure:
     fleets.submit(crowd, [("wanted", 10, 8, {"team": "red"})])
     site, seconds = Site(crowd), []
     for _ in range(30):
-        site.anew()
+        site.abreast()
         watch = cpu()
         plan = site.plan()
         reasons = explain(site.planner, JobId("wanted"), site.now)

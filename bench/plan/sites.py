@@ -37,9 +37,14 @@ class Site:
         return Instant(self.crowd.at + 1000)
 
     def anew(self) -> None:
-        """A planner that has planned nothing yet, with all its indices made."""
+        """A planner that has planned nothing yet; who could make room is known to it."""
         self.planner = Planner(self.state)
         self.planner.victims.refresh(self.now)
+
+    def abreast(self) -> None:
+        """The same, with all its indices made: one that has followed the log, and remembers no failure."""
+        self.anew()
+        assert self.planner.forecast.version
 
     def plan(self) -> Plan:
         """One cycle."""

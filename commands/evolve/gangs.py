@@ -8,7 +8,7 @@ from typing import Any
 
 from commands.entities import Attempt, AttemptKey, Growth, Job, Node, NodeState, RankPhase, Usage
 from commands.evolve import fair
-from commands.evolve.jobs import checkpoint_recorded, count_queued, put_job, put_uncounted, retire, waited_ms
+from commands.evolve.jobs import checkpoint_recorded, put_job, put_jobs, retire, waited_ms
 from commands.rows import maker, replace, replacer
 from commands.state import State
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
@@ -45,17 +45,17 @@ def allocated(state: State, events: Iterable[GangAllocated]) -> None:
 class _Taken:
     """What grants take of a node."""
 
-    __slots__ = ("free", "leases", "node", "used")
+    __slots__ = ("before", "free", "gpu_type", "leases", "node")
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.free = node.free
-        self.used = node.used
+        self.gpu_type = node.gpu_type
+        self.before = self.free = node.free
         self.leases: list[tuple[JobId, int, int]] = []
 
 
 class _Grants:
-    """Grants, one by one; what they add up to for a node, a team's use and its queue is put once."""
+    """Grants, one by one; what they come to is put at once, for a node and a team's use what they add up to."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -63,19 +63,20 @@ class _Grants:
         self._at = state.meta.at
         self._advance_s = state.policy.fair_advance_s
         self._nodes: dict[NodeIndex, _Taken] = {}
-        self._use: dict[tuple[TeamId, GpuType], tuple[int, int]] = {}
+        self._use: dict[tuple[TeamId, GpuType], list[int]] = {}
         """GPUs, and GPU-seconds in advance."""
-        self._queued: dict[TeamId, int] = {}
+        self._attempts: dict[AttemptKey, Attempt] = {}
+        self._jobs: dict[JobId, Job] = {}
 
     def add(self, event: GangAllocated) -> None:
-        """The attempt and its job; the sums are noted."""
-        state = self._state
-        job = state.jobs.rows[event.job_id]
+        """The attempt and its job, and what they add."""
+        job, number = self._state.jobs.rows[event.job_id], event.attempt
         team, gpu_type = share = (job.spec.team, job.spec.gpu_type)
         gpus, advance_s = self._take(event, gpu_type), fair.advance_s(job, self._advance_s)
-        attempt = _made(
+        assert job.id not in self._jobs, f"{job.id} is granted twice"
+        self._attempts[job.id, number] = _made(
             job_id=job.id,
-            number=event.attempt,
+            number=number,
             team=team,
             gpu_type=gpu_type,
             ranks=event.ranks,
@@ -88,11 +89,12 @@ class _Grants:
             advance_s=advance_s,
             promised_n=event.promised_n,
         )
-        state.attempts.put((job.id, event.attempt), attempt)
-        use, in_advance = self._use.get(share, (0, 0))
-        self._use[share] = (use + gpus, in_advance + gpus * advance_s)
-        by = put_uncounted(state, _started(job, waited_ms(self._at, job), event.attempt))
-        self._queued[team] = self._queued.get(team, 0) + by
+        use = self._use.get(share)
+        if use is None:
+            use = self._use[share] = [0, 0]
+        use[0] += gpus
+        use[1] += gpus * advance_s
+        self._jobs[job.id] = _started(job, waited_ms(self._at, job), number)
 
     def _take(self, event: GangAllocated, gpu_type: GpuType) -> int:
         """Take the GPUs of all ranks; how many."""
@@ -103,25 +105,26 @@ class _Grants:
                 taken = nodes[index] = _Taken(self._state.nodes.rows[index])
             assert mask, f"{taken.node.id}: a rank without gpus"
             assert taken.free & mask == mask, f"{taken.node.id}: gpus {mask:#x} are not free"
-            assert taken.node.gpu_type == gpu_type, f"{taken.node.id} has {taken.node.gpu_type}"
+            assert taken.gpu_type == gpu_type, f"{taken.node.id} has {taken.gpu_type}"
             taken.free ^= mask
-            taken.used |= mask
             taken.leases.append((job_id, number, rank))
             gpus += mask.bit_count()
         return gpus
 
     def put(self) -> None:
-        """The sums."""
+        """All of it, in the state."""
         state = self._state
+        state.attempts.put_all(self._attempts)
+        put_jobs(state, self._jobs)
+        in_use = {}
         for index, taken in self._nodes.items():
             node = taken.node
-            state.nodes.put(index, _in_use(node, used=taken.used, leases=(*node.leases, *taken.leases)))
+            used = node.used | taken.before & ~taken.free
+            in_use[index] = _in_use(node, used=used, leases=(*node.leases, *taken.leases))
+        state.nodes.put_all(in_use)
         for (team, gpu_type), (gpus, in_advance) in self._use.items():
             charge(state, team, gpu_type, gpus)
             fair.granted(state, (team, gpu_type), gpus, in_advance)
-        for team, by in self._queued.items():
-            if by:
-                count_queued(state, team, by)
 
 
 def _started(job: Job, waited: int, attempt: int) -> Job:

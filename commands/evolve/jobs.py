@@ -30,17 +30,29 @@ DAY_MS = 86_400_000
 
 def put_job(state: State, job: Job) -> None:
     """Put a job in its place, and count its team's queue."""
-    by = put_uncounted(state, job)
-    if by:
+    old = state.jobs.get(job.id)
+    state.jobs.put(job.id, job)
+    if by := _longer(state, old, job):
         count_queued(state, job.spec.team, by)
 
 
-def put_uncounted(state: State, job: Job) -> int:
-    """Put a job in its place. Returns by how much its team's queue is longer, for the caller to count."""
-    old = state.jobs.get(job.id)
-    was = old is not None and old.state is JobState.QUEUED
-    state.jobs.put(job.id, job)
+def put_jobs(state: State, jobs: dict[JobId, Job]) -> None:
+    """The same for many at once."""
+    before = [state.jobs.rows.get(job_id) for job_id in jobs]
+    state.jobs.put_all(jobs)
+    more: dict[TeamId, int] = {}
+    for old, job in zip(before, jobs.values(), strict=True):
+        if by := _longer(state, old, job):
+            more[job.spec.team] = more.get(job.spec.team, 0) + by
+    for team, by in more.items():
+        if by:
+            count_queued(state, team, by)
+
+
+def _longer(state: State, old: Job | None, job: Job) -> int:
+    """A job came into the place of `old`. By how much its team's queue is longer."""
     reindex(state, old, job)
+    was = old is not None and old.state is JobState.QUEUED
     return (job.state is JobState.QUEUED) - was
 
 

@@ -67,14 +67,17 @@ class Capacity:
 
     # For trial
 
-    def take(self, index: NodeIndex, mask: int) -> None:
-        """Take GPUs for trial; `undo` gives them back. Those that are not free stay so."""
+    def take(self, index: NodeIndex, mask: int, answers: object = None) -> None:
+        """Take GPUs for trial; `undo` gives them back. Those that are not free stay so. `answers`: to which
+        question the node was the answer, to be remembered."""
         free = self.free[index]
         mask &= free
         self._taken.append((index, mask))
         self.free[index] = left = free & ~mask
         pool, block, bit, _ = self.at[index]
         pool.move(block, bit, 1, free.bit_count(), left.bit_count())
+        if answers is not None:
+            self._last = (answers, index, len(self._taken))
 
     def take_whole(self, bits: int) -> list[NodeIndex]:
         """Take all GPUs of these nodes, which are wholly free and of one block. Returns the nodes."""
@@ -111,10 +114,6 @@ class Capacity:
         """The node that answered the same question before, if nothing else was taken since."""
         last = self._last
         return last[1] if last is not None and last[2] == len(self._taken) and last[0] == asked else None
-
-    def remember(self, asked: object, index: NodeIndex) -> None:
-        """What was taken last was the answer to this question."""
-        self._last = (asked, index, len(self._taken))
 
     # Questions
 

@@ -36,6 +36,7 @@ from events.task import TaskEnded
 from scheduler.planning import reserve
 from scheduler.planning.fit import Ranks, find
 from scheduler.planning.plan import Planner
+from scheduler.planning.pool import Pool
 from scheduler.planning.quota import Standing
 from scheduler.planning.trial import Trial
 
@@ -249,25 +250,47 @@ def _capacity_figures(planner: Planner, trial: Trial, job: Job) -> dict[str, int
 
 def _free_figures(trial: Trial, job: Job) -> dict[str, int | str]:
     """Of the nodes that it may use. `gpus_pledged`: idle, and kept for others that room was made for."""
-    nodes = [node for node in _possible(trial, job) if node.index in trial.capacity.free]
-    free = {node.index: trial.capacity.free[node.index] for node in nodes}
-    whole = [node for node in nodes if free[node.index] == node.all_gpus]
-    per_block: dict[str, int] = {}
-    for node in whole:
-        per_block[node.block] = per_block.get(node.block, 0) + 1
-    largest = max((len(node.gpus) for node in nodes), default=0)
+    gpus = whole = best_block = most = largest = 0
+    for pool, nodes in _pools(trial, job):
+        counts = [(bits & nodes).bit_count() for bits in pool.nodes]
+        size = pool.node_gpus
+        gpus += sum(free * count for free, count in enumerate(counts))
+        most = max(most, *[free for free, count in enumerate(counts) if count])
+        whole += counts[size]
+        largest = max(largest, size)
+        idle = pool.nodes[size] & nodes
+        if idle:
+            best_block = max(best_block, *[(block.mask & idle).bit_count() for block in pool.blocks])
     figures: dict[str, int | str] = {
         "gpus_needed": replicas_min(job.spec) * job.spec.gpus_per_replica,
-        "gpus_free": sum(mask.bit_count() for mask in free.values()),
-        "gpus_pledged": sum((node.pledged & ~node.used & ~node.broken).bit_count() for node in nodes),
-        "largest_free_on_one_node": max((mask.bit_count() for mask in free.values()), default=0),
-        "whole_nodes_free": len(whole),
-        "best_block_whole_nodes": max(per_block.values(), default=0),
+        "gpus_free": gpus,
+        "gpus_pledged": _gpus_pledged(trial, job),
+        "largest_free_on_one_node": most,
+        "whole_nodes_free": whole,
+        "best_block_whole_nodes": best_block,
     }
     if largest and takes_whole_nodes(job.spec, largest, replicas_min(job.spec)):
         per_node = max(1, largest // job.spec.gpus_per_replica)
         figures["whole_nodes_needed"] = -(-replicas_min(job.spec) // per_node)
     return figures
+
+
+def _pools(trial: Trial, job: Job) -> Iterator[tuple[Pool, int]]:
+    """Nodes of one size each that take work, and the bitset of those that it may use, where there are any."""
+    eligible = trial.eligible(job)
+    for pool in trial.capacity.by_type.get(job.spec.gpu_type, ()):
+        nodes = pool.with_memory_all(job.spec.gpu_memory_gb_min)
+        if eligible is not None:
+            nodes &= eligible
+        if nodes:
+            yield pool, nodes
+
+
+def _gpus_pledged(trial: Trial, job: Job) -> int:
+    state = trial.state
+    pledged = {index for pledge in state.pledges.rows.values() for index, _ in pledge.ranks}
+    nodes = [state.nodes[index] for index in pledged.intersection(trial.capacity.free)]
+    return sum((node.pledged & ~node.used & ~node.broken).bit_count() for node in nodes if _open_to(trial, job, node))
 
 
 def _memory_figures(trial: Trial, job: Job) -> dict[str, int | str]:
@@ -298,30 +321,29 @@ def _hint_figures(hint: Topology) -> dict[str, int | str]:
 def _out_of_service(trial: Trial, job: Job) -> list[Reason]:
     """Nodes that it might use, and that take no work now."""
     drained = silent = unconfirmed = broken = 0
-    for node in _possible(trial, job):
-        drained += node.drained is not None
-        silent += node.state in (NodeState.SUSPECT, NodeState.LOST)
-        unconfirmed += node.confirmed != trial.state.meta.epoch
-        broken += node.broken.bit_count()
+    free = trial.capacity.free
+    for node in [node for index, node in trial.state.nodes.rows.items() if index not in free or node.broken]:
+        if _open_to(trial, job, node):
+            drained += node.drained is not None
+            silent += node.state in (NodeState.SUSPECT, NodeState.LOST)
+            unconfirmed += node.confirmed != trial.state.meta.epoch
+            broken += node.broken.bit_count()
     figures = {"drained": drained, "silent": silent, "unconfirmed": unconfirmed, "broken_gpus": broken}
     shown: dict[str, int | str] = {name: count for name, count in figures.items() if count}
     return [Reason(Factor.OUT_OF_SERVICE, shown)] if shown else []
 
 
-def _possible(trial: Trial, job: Job) -> list[Node]:
-    """Nodes that are open to it, with the memory that it asks for."""
-    eligible, least = trial.eligible(job), job.spec.gpu_memory_gb_min
-    return [
-        node
-        for node in _of_type(trial, job)
-        if node.gpu_memory_gb >= least and (eligible is None or eligible >> node.index & 1)
-    ]
+def _open_to(trial: Trial, job: Job, node: Node) -> bool:
+    """Is it a node that the job may use, with the memory that it asks for?"""
+    if not _is_of_type(job, node) or node.gpu_memory_gb < job.spec.gpu_memory_gb_min:
+        return False
+    eligible = trial.eligible(job)
+    return eligible is None or bool(eligible >> node.index & 1)
 
 
 def _of_type(trial: Trial, job: Job) -> list[Node]:
-    rows = trial.state.nodes.rows
-    return [
-        rows[index]
-        for index in sorted(rows)
-        if rows[index].gpu_type == job.spec.gpu_type and rows[index].state is not NodeState.REMOVED
-    ]
+    return [node for node in trial.state.nodes.rows.values() if _is_of_type(job, node)]
+
+
+def _is_of_type(job: Job, node: Node) -> bool:
+    return node.gpu_type == job.spec.gpu_type and node.state is not NodeState.REMOVED

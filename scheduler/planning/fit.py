@@ -22,7 +22,7 @@ from scheduler.planning.first_fit import first_fit
 from scheduler.planning.pool import Pool
 from scheduler.planning.seats import Ask, Chunk, seats
 
-__all__ = ["STEPS_MAX", "Found", "Ranks", "find", "find_many", "find_with_fallback"]
+__all__ = ["STEPS_MAX", "Found", "Ranks", "find", "find_many", "find_with_fallback", "one_rank"]
 
 STEPS_MAX = 150_000
 """Steps of the search for the fewest racks, some 20 ns each; first fit takes over where it would need more (R-35).
@@ -53,7 +53,7 @@ def find(
     bitset of nodes to prefer among equal ones, such as those that have the image (R-38).
     """
     if (spec.replicas if replicas is None else replicas) == 1:
-        return _one_rank(capacity, spec, among, prefer)
+        return one_rank(capacity, spec, among, prefer)
     found = find_with_fallback(state, capacity, spec, among=among, replicas=replicas, prefer=prefer)
     return None if found is None else found.ranks
 
@@ -72,7 +72,7 @@ def find_with_fallback(
     """As `find`, and whether first fit had to take over. `gpus_max`: what the gang may be charged at most."""
     count = spec.replicas if replicas is None else replicas
     if count == 1:
-        ranks = _one_rank(capacity, spec, among, prefer)
+        ranks = one_rank(capacity, spec, among, prefer)
         return None if ranks is None else Found(ranks, False)
     for hint in _wishes(spec.topology):
         for pool, usable in _places(capacity, spec, count, among):
@@ -111,7 +111,7 @@ def find_many(
     return found
 
 
-def _one_rank(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int) -> Ranks | None:
+def one_rank(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int = 0) -> Ranks | None:
     """On one node every hint holds. A rank of a whole node's size takes one that is wholly free. What fitted best a
     moment ago fits best again, as long as it has room: nothing is as full that has."""
     each = spec.gpus_per_replica
@@ -122,8 +122,7 @@ def _one_rank(capacity: Capacity, spec: JobSpec, among: int | None, prefer: int)
         if index is None:
             return None
     mask = capacity.at[index][3].pick(capacity.free[index], each)
-    capacity.take(index, mask)
-    capacity.remember(asked, index)
+    capacity.take(index, mask, asked)
     return ((index, mask),)
 
 

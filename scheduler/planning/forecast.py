@@ -99,22 +99,23 @@ class Forecast:
         return known
 
     def _refresh(self) -> None:
+        ends, rows = self._ends, self._state.nodes.rows
         for index in self._dirty:
-            end = self._whole_at(self._state.nodes.rows[index])
-            if end != self._ends.get(index):
-                self._ends[index] = end
-                self._out = self._out | 1 << index if end == OUT else self._out & ~(1 << index)
+            end, before = self._whole_at(rows[index]), ends.get(index)
+            if end != before:
+                ends[index] = end
+                if OUT in (end, before):
+                    self._out ^= 1 << index
                 self._moved(self._place[index])
         self._dirty.clear()
 
     def _whole_at(self, node: Node) -> int:
         if not _in_service(node):
             return OUT
-        end = UNLIMITED if node.pledged else FREE
+        if node.pledged:
+            return UNLIMITED
         attempts = self._state.attempts.rows
-        for job_id, number, _ in node.leases:
-            end = max(end, _expected_end(attempts[job_id, number]))
-        return end
+        return max([_expected_end(attempts[job_id, number]) for job_id, number, _ in node.leases], default=FREE)
 
     def _enter(self, node: Node) -> None:
         place = ((node.gpu_type, len(node.gpus), node.gpu_memory_gb), node.block)

@@ -37,8 +37,10 @@ def entry_key(job: Job, now: Instant, ease_max_hours: int) -> EntryKey:
 def turn(covered: bool, class_rank: int, entry: EntryKey, share: int, now: Instant, ease_percent: int) -> Turn:
     """The turn of the first job of a shape. `ease_percent`: how much an hour of waiting eases, in hundredths."""
     not_front, began, _, seq = entry
-    waited_hours = max(0, now // HOUR_MS - began)
-    return (not covered, class_rank, not_front, share - waited_hours * ease_percent * ONE // 100, seq)
+    waited_hours = now // HOUR_MS - began
+    if waited_hours > 0:
+        share -= waited_hours * ease_percent * ONE // 100
+    return (not covered, class_rank, not_front, share, seq)
 
 
 def mean_life_s(half_life_h: int) -> int:

@@ -167,6 +167,14 @@ class Pool:
                 self._floors[memory_gb_min] = known
         return known
 
+    def with_memory_all(self, memory_gb_min: int) -> int:
+        """Bitset of all nodes with the memory asked for."""
+        bits = 0
+        for size, nodes in self.memory.items():
+            if size >= memory_gb_min:
+                bits |= nodes
+        return bits
+
     def _in_order(self) -> list[int]:
         order = self._order
         for block in self._stale:

@@ -76,16 +76,17 @@ def hint_key(hint: Topology) -> tuple[object, ...]:
 class Line:
     """The queued jobs of one shape, in order.
 
-    `each`: GPUs of a rank; `gpus`: of the smallest gang that will do. `charge`: GPUs that each is charged for at least,
-    0: to be reckoned. `failed`: what the planner remembers of the last try (scheduler.planning.turns).
+    `each`: GPUs of a rank; `gpus`: of the smallest gang that will do. `alone`: it starts only covered. `charge`: GPUs
+    that each is charged for at least, 0: to be reckoned. `failed`: what the planner remembers of the last try
+    (scheduler.planning.turns).
     """
 
     __slots__ = (
-        *("charge", "class_rank", "deadlines", "each", "entries", "failed", "gpu_type", "gpus"),
+        *("alone", "charge", "class_rank", "deadlines", "each", "entries", "failed", "gpu_type", "gpus"),
         *("share", "spec", "team"),
     )
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, policy: Policy) -> None:
         self.team: TeamId = job.spec.team
         self.gpu_type: GpuType = job.spec.gpu_type
         self.class_rank: int = CLASS_RANK[job.priority_class]
@@ -94,6 +95,7 @@ class Line:
         self.share = (self.team, self.gpu_type)
         self.each = job.spec.gpus_per_replica
         self.gpus = replicas_min(job.spec) * self.each
+        self.alone = starts_only_covered(policy, job)
         self.charge = 0
         self.failed: object = None
         self.entries: list[Entry] = []
@@ -185,7 +187,7 @@ class Queue:
         shape, entry = shape_of(job, self._state.policy), (self._key(job), job.id)
         line = self.lines.get(shape)
         if line is None:
-            line = self.lines[shape] = Line(job)
+            line = self.lines[shape] = Line(job, self._state.policy)
         insort(line.entries, entry)
         line.deadlines += entry[0][2] != NEVER
         self._of[job.id] = (shape, entry)

@@ -6,7 +6,6 @@ the guarantee. While a team uses no more than its guarantee all of it is covered
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from commands.coverage import walk
 from commands.entities import Attempt, AttemptKey
@@ -16,24 +15,28 @@ from events.ids import GpuType, JobId, TeamId
 ShareKey = tuple[TeamId, GpuType]
 
 
-class Standing(NamedTuple):
-    """A team's place on one type, in GPUs. `limit`: guarantee plus borrow limit; `use`: charged and pledged now."""
+class Standing:
+    """A team's place on one type, in GPUs, with what is granted for trial. `limit`: guarantee plus borrow limit; `use`:
+    charged and pledged. `room`: GPUs it may still start, borrowed ones included; `covered_room`: inside its guarantee.
+    """
 
-    guaranteed: int
-    limit: int
-    use: int
-    covered: int
-    room: int
-    """GPUs it may still start, borrowed ones included."""
-    covered_room: int
-    """GPUs it may still start inside its guarantee."""
+    __slots__ = ("covered", "covered_room", "guaranteed", "limit", "room", "use")
 
-    @classmethod
-    def of(cls, guaranteed: int, limit: int, use: int, covered: int) -> "Standing":
-        return cls(guaranteed, limit, use, covered, limit - use, guaranteed - covered)
+    def __init__(self, *, guaranteed: int, limit: int, use: int, covered: int) -> None:
+        self.guaranteed = guaranteed
+        self.limit = limit
+        self.use = use
+        self.covered = covered
+        self.room = limit - use
+        self.covered_room = guaranteed - covered
 
-
-NOTHING = Standing.of(guaranteed=0, limit=0, use=0, covered=0)
+    def count(self, gpus: int, covered: bool) -> None:
+        """So many more are granted for trial, or with a minus fewer."""
+        self.use += gpus
+        self.room -= gpus
+        if covered:
+            self.covered += gpus
+            self.covered_room -= gpus
 
 
 class Shares:
@@ -45,8 +48,7 @@ class Shares:
         self._pledges: dict[ShareKey, set[JobId]] = {}
         self._pledged: dict[ShareKey, int] = {}
         self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
-        self._granted: list[tuple[ShareKey, int, bool]] = []
-        self._extra: dict[ShareKey, tuple[int, int]] = {}
+        self._granted: list[tuple[Standing, int, bool]] = []
         self._known: dict[ShareKey, Standing] = {}
         self.version = 0
         """Rises with each grant for trial, and when one is taken off."""
@@ -108,24 +110,21 @@ class Shares:
         return known
 
     def _standing(self, key: ShareKey) -> Standing:
+        """The same without what was granted for trial."""
         quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
         if quota is None:
-            return NOTHING
-        pledged = self._pledged.get(key, 0)
-        use = (usage.charged if usage is not None else 0) + pledged
-        covered = use if use <= quota.guaranteed else self._walk(key)[0]
-        extra_use, extra_covered = self._extra.get(key, (0, 0))
-        return Standing.of(
+            return Standing(guaranteed=0, limit=0, use=0, covered=0)
+        use = (usage.charged if usage is not None else 0) + self._pledged.get(key, 0)
+        return Standing(
             guaranteed=quota.guaranteed,
             limit=quota.guaranteed + quota.borrow_limit,
-            use=use + extra_use,
-            covered=covered + extra_covered,
+            use=use,
+            covered=use if use <= quota.guaranteed else self._walk(key)[0],
         )
 
     def covered_left(self, key: ShareKey) -> int:
         """GPUs of the guarantee that no lease or pledge is covered by, without what is granted for trial."""
-        quota, extra = self._state.quotas.get(key), self._extra.get(key, (0, 0))[1]
-        return 0 if quota is None else self.standing(key).covered_room + extra
+        return self._standing(key).covered_room
 
     def borrowed(self, key: ShareKey) -> frozenset[AttemptKey]:
         """Attempts whose leases are borrowed, those that are ending included."""
@@ -150,21 +149,17 @@ class Shares:
 
     def start(self, key: ShareKey, gpus: int) -> None:
         """Count the GPUs of a start for trial: covered if they still fit in the guarantee."""
-        self.grant(key, gpus, gpus <= self.standing(key).covered_room)
+        standing = self.standing(key)
+        self._count(standing, gpus, gpus <= standing.covered_room)
 
     def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
         """Count GPUs for trial; `undo` takes them off."""
+        self._count(self.standing(key), gpus, covered)
+
+    def _count(self, standing: Standing, gpus: int, covered: bool) -> None:
         self.version += 1
-        self._granted.append((key, gpus, covered))
-        within_gpus = gpus if covered else 0
-        known = self._known.get(key)
-        if known is not None:
-            guaranteed, limit, use, covered_use, room, covered_room = known
-            self._known[key] = Standing(
-                guaranteed, limit, use + gpus, covered_use + within_gpus, room - gpus, covered_room - within_gpus
-            )
-        use, within = self._extra.get(key, (0, 0))
-        self._extra[key] = (use + gpus, within + within_gpus)
+        standing.count(gpus, covered)
+        self._granted.append((standing, gpus, covered))
 
     def mark(self) -> int:
         """A place in the trial to come back to."""
@@ -172,19 +167,15 @@ class Shares:
 
     def undo(self, mark: int = 0) -> None:
         """Take off what was granted since `mark`."""
+        self.version += 1
         if not mark:
-            for key in self._extra:
-                self._known.pop(key, None)
-            self._granted.clear()
-            self._extra.clear()
-            self.version += 1
+            if self._granted:
+                self._known.clear()
+                self._granted.clear()
             return
         while len(self._granted) > mark:
-            self.version += 1
-            key, gpus, covered = self._granted.pop()
-            self._known.pop(key, None)
-            use, within = self._extra[key]
-            self._extra[key] = (use - gpus, within - (gpus if covered else 0))
+            standing, gpus, covered = self._granted.pop()
+            standing.count(-gpus, covered)
 
     def _walk(self, key: ShareKey) -> tuple[int, frozenset[AttemptKey]]:
         """(covered GPUs, borrowed attempts) of a team that uses more than its guarantee."""

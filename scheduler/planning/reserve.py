@@ -203,7 +203,7 @@ def _earliest_on(
 
 def _could(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey], before: Instant, wanted: int) -> bool:
     """Could enough be free before that time? A look that costs little: it never says no where there may be."""
-    if len(sizes) > 1 or trial.busy_until:
+    if len(sizes) > 1 or trial.taken:
         return True
     free = forecast.free_by(sizes[0], before - 1, _shut(trial, job))
     return sum(sorted(free.values(), reverse=True)[: block_limit(demanded(job.spec))]) >= wanted
@@ -226,12 +226,13 @@ def _nodes_by_block(trial: Trial, forecast: Forecast, job: Job, sizes: list[Size
         for block, ends in forecast.blocks(size).items():
             before = blocks.get(block)
             blocks[block] = ends if before is None else (sorted((*before[0], *ends[0])), before[1] | ends[1])
-    shut, busy, found = _shut(trial, job), trial.busy_blocks(), {}
+    shut, found = _shut(trial, job), {}
     for block in sorted(blocks):
         nodes, bits = blocks[block]
         if bits & shut:
             nodes = [node for node in nodes if not shut >> node[1] & 1]
-        found[block] = trial.reckoned(nodes) if block in busy else nodes
+        found[block] = nodes
+    trial.reckoned(found)
     return found
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from commands.entities import AttemptKey, Job, Reservation, ReservationKey
+from commands.plan import Ranks
 from commands.policy import Policy
 from commands.shape import least_charge
 from commands.state import State
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from scheduler.planning.capacity import Capacity
-from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.pools import Pools
 from scheduler.planning.quota import Shares
 
@@ -26,7 +26,7 @@ class Trial:
     """One cycle at `now`.
 
     `reservations`: as they will be after this cycle, by key. `stopping`: attempts that this cycle stops. `started`:
-    jobs that it starts; `busy_until`: nodes that they use, until when (0: no limit).
+    jobs that it starts. `taken`: what it gives, and until when that is used.
     """
 
     state: State
@@ -37,7 +37,7 @@ class Trial:
     reservations: dict[ReservationKey, Reservation] = field(default_factory=dict)
     stopping: set[AttemptKey] = field(default_factory=set)
     started: set[JobId] = field(default_factory=set)
-    busy_until: dict[NodeIndex, int] = field(default_factory=dict)
+    taken: list[tuple[int, Ranks]] = field(default_factory=list)
     unpledged: set[GpuType] = field(default_factory=set)
     """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""
     left_over: set[GpuType] = field(default_factory=set)
@@ -46,6 +46,9 @@ class Trial:
     held_on: dict[GpuType, Any] = field(default_factory=dict)
     """What is known of the reservations of each type (scheduler.planning.reserve)."""
     _charges: dict[JobId, int] = field(default_factory=dict)
+    _busy: dict[NodeIndex, int] = field(default_factory=dict)
+    _busy_with: int = 0
+    """How much of what is taken is reckoned in there."""
 
     @property
     def policy(self) -> Policy:
@@ -84,12 +87,18 @@ class Trial:
             known = self.held[reservation.key] = (reservation.nodes, bits)
         return known[1]
 
-    def busy_blocks(self) -> set[BlockId]:
-        """Blocks on which this cycle has started something."""
-        rows = self.state.nodes.rows
-        return {rows[index].block for index in self.busy_until}
+    def busy_until(self) -> dict[NodeIndex, int]:
+        """Nodes that this cycle gives something of, until when."""
+        busy = self._busy
+        for until, ranks in self.taken[self._busy_with :]:
+            for index, _ in ranks:
+                if until > busy.get(index, 0):
+                    busy[index] = until
+        self._busy_with = len(self.taken)
+        return busy
 
-    def reckoned(self, nodes: list[tuple[int, NodeIndex]]) -> list[tuple[int, NodeIndex]]:
-        """Free times of nodes, with what this cycle has started."""
-        busy = self.busy_until
-        return sorted((max(end, busy[index] or UNLIMITED) if index in busy else end, index) for end, index in nodes)
+    def reckoned(self, blocks: dict[BlockId, list[tuple[int, NodeIndex]]]) -> None:
+        """Free times of nodes, by block: what this cycle gives is reckoned in."""
+        busy, rows = self.busy_until(), self.state.nodes.rows
+        for block in {rows[index].block for index in busy}.intersection(blocks):
+            blocks[block] = sorted((max(end, busy.get(index, end)), index) for end, index in blocks[block])

@@ -7,17 +7,16 @@ about is remembered, with all that could change it: to try again would only cost
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commands.displace import starts_only_covered
-from commands.entities import Attempt, Job, Node
+from commands.entities import Attempt, Job, Node, Reservation, ReservationKey
 from commands.evolve.fair import advance_s
 from commands.plan import Hold, Placement, Ranks, Room
 from commands.rows import maker
 from commands.state import Change
-from events.ids import GpuType, Instant, JobId, NodeIndex
+from events.ids import GpuType, Instant, JobId
 from events.job import PriorityClass
 from events.reservation import FreedBecause
 from scheduler.planning import elastic, preempt, reserve
-from scheduler.planning.fit import find_with_fallback
+from scheduler.planning.fit import find_with_fallback, one_rank
 from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.preempt_ground import could_give, levels_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from scheduler.planning.plan import Planner
 
 Stamp = tuple[object, ...]
+Over = tuple[JobId, FreedBecause]
 ALWAYS = Instant(1 << 62)
 NO_MATTER = -1
 _placement = maker(Placement)
@@ -125,12 +125,12 @@ class Turns:
         self.placements: list[Placement] = []
         self.rooms: list[Room] = []
         self.holds: list[Hold] = []
-        self.holds_over: list[tuple[JobId, FreedBecause]] = []
+        self.holds_over: list[Over] = []
         self._holds_made = 0
         self._elements: dict[JobId, int] = {}
         """Elements that it starts of each array."""
-        self._unreckoned: dict[NodeIndex, None] = {}
-        """Nodes of which something was taken that the index of victims does not know yet."""
+        self._unreckoned: list[Ranks] = []
+        """Starts that the index of victims does not know yet."""
         self._all_alike = not planner.pools.sets_apart
         self._advance_s = trial.policy.fair_advance_s
         self._touched: set[GpuType] = set()
@@ -143,13 +143,10 @@ class Turns:
         if job_id in trial.state.pledges.rows or job_id in trial.started:
             return True
         holder = job_id if trial.reservations and trial.holds(job_id) else None
-        note = planner.memory.of(line, holder) if line.failed is not None or holder is not None else None
-        if line.gpu_type in self._touched and (line.gpu_type in trial.left_over or (holder and self._seeks(job))):
-            note = None
-        if note is not None and trial.now < note.until and note.stamp == self._stamp(line, job):
+        if (line.failed is not None or holder is not None) and self._known_to_fail(line, job, holder):
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
-        held, before = self._holds_made, (trial.reservations.copy(), self.holds.copy(), self.holds_over.copy())
+        held, before = self._holds_made, self._holdings()
         try:
             if self._decide(line, job):
                 self.given += 1
@@ -158,7 +155,7 @@ class Turns:
             trial.capacity.undo(marks[0])
             trial.shares.undo(marks[1])
             planner.victims.undo(marks[2])
-            trial.reservations, self.holds, self.holds_over = before
+            trial.reservations, self.holds, self.holds_over = before or ({}, [], [])
             self._elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
@@ -166,13 +163,30 @@ class Turns:
             self._remember(line, job, holder)
         return False
 
+    def _holdings(self) -> "tuple[dict[ReservationKey, Reservation], list[Hold], list[Over]] | None":
+        """What is held so far, to come back to; None: nothing."""
+        reservations = self._trial.reservations
+        if not (reservations or self.holds or self.holds_over):
+            return None
+        return reservations.copy(), self.holds.copy(), self.holds_over.copy()
+
     def elements_left(self, job_id: JobId) -> bool:
         """Is it an array of which this cycle started an element, and may start more (R-7)? It keeps its entry."""
-        if not 0 < self._elements.get(job_id, 0) < self._trial.state.jobs[job_id].grants_max:
+        if not self._elements or not 0 < self._elements.get(job_id, 0) < self._trial.state.jobs[job_id].grants_max:
             return False
         return all(room.job_id != job_id for room in self.rooms)
 
     # What is remembered
+
+    def _known_to_fail(self, line: Line, job: Job, holder: JobId | None) -> bool:
+        """Did it fail before, and has nothing changed since that could help?"""
+        trial = self._trial
+        note = self._planner.memory.of(line, holder)
+        if note is None or trial.now >= note.until:
+            return False
+        if line.gpu_type in self._touched and (line.gpu_type in trial.left_over or (holder and self._seeks(job))):
+            return False
+        return note.stamp == self._stamp(line, job)
 
     def _remember(self, line: Line, job: Job, holder: JobId | None) -> None:
         """It failed, and why that holds. What only the counts of the present trial say is looked up again each time;
@@ -233,8 +247,7 @@ class Turns:
 
     def _decide(self, line: Line, job: Job) -> bool:
         standing, charge = self._trial.shares.standing(line.share), line.charge
-        covered = charge <= standing.covered_room
-        alone = starts_only_covered(self._trial.policy, job)
+        covered, alone = charge <= standing.covered_room, line.alone
         if charge > standing.room or (alone and not covered):
             if charge <= standing.room and job.priority_class is PriorityClass.PROD_SERVING and self._in_pool(job):
                 return True
@@ -265,9 +278,10 @@ class Turns:
 
     def _start_on_free(self, job: Job, gpus_max: int) -> bool:
         """In its own pool first, then wherever it may (R-37)."""
-        if not self._trial.capacity.could_hold(job.spec):
-            return False
-        if self._all_alike and not self._trial.reservations:
+        anywhere = self._all_alike and not self._trial.reservations
+        if not (anywhere and job.spec.replicas == 1) and not self._trial.capacity.could_hold(job.spec):
+            return False  # for one rank to look for a place costs no more than that
+        if anywhere:
             return self._place(job, None, gpus_max)
         usable = reserve.usable(self._trial, job)
         _, home = self._trial.home(job)
@@ -280,15 +294,16 @@ class Turns:
         trial = self._trial
         if job.spec.elastic is not None:
             ranks = elastic.find(trial, job, among)
-            if ranks is None:
-                return False
+        elif job.spec.replicas == 1:
+            ranks = one_rank(trial.capacity, job.spec, among)
+        else:
+            found = find_with_fallback(trial.state, trial.capacity, job.spec, among=among, gpus_max=gpus_max)
+            if found is not None:
+                self._start(job, found.ranks, found.fallback)
+            return found is not None
+        if ranks is not None:
             self._start(job, ranks, False)
-            return True
-        found = find_with_fallback(trial.state, trial.capacity, job.spec, among=among, gpus_max=gpus_max)
-        if found is None:
-            return False
-        self._start(job, found.ranks, found.fallback)
-        return True
+        return ranks is not None
 
     def _start(self, job: Job, ranks: Ranks, fallback: bool) -> None:
         trial, spec = self._trial, job.spec
@@ -303,11 +318,8 @@ class Turns:
             self.ranks_left -= ELEMENT_RANKS
         left_s = job.left_s
         until = UNLIMITED if left_s is None else trial.now + left_s * 1000
-        busy: dict[NodeIndex, int] = trial.busy_until
-        for index, _ in ranks:
-            self._unreckoned[index] = None
-            if until > busy.get(index, 0):
-                busy[index] = until
+        trial.taken.append((until, ranks))
+        self._unreckoned.append(ranks)
         self.placements.append(_placement(job_id=job.id, ranks=ranks, fallback=fallback))
         self.ranks_left -= len(ranks)
         if trial.reservations:
@@ -330,16 +342,16 @@ class Turns:
         trial, planner = self._trial, self._planner
         if not self._could_give(job, covered):
             return False
-        for index in self._unreckoned:
-            planner.victims.taken(index, trial.capacity.free[index])
+        for ranks in self._unreckoned:
+            for index, _ in ranks:
+                planner.victims.taken(index, trial.capacity.free[index])
         self._unreckoned.clear()
         room = preempt.make_room(trial, planner.forecast, job, covered, planner.victims)
         if room is None:
             return False
         self._touched.add(job.spec.gpu_type)
         self.rooms.append(room)
-        for index, _ in room.ranks:
-            trial.busy_until[index] = UNLIMITED
+        trial.taken.append((UNLIMITED, room.ranks))
         return True
 
     def _over(self, job_id: JobId, because: FreedBecause) -> None:

@@ -132,11 +132,12 @@ class _Walk:
 
     def _serve(self, team: TeamId, heads: list[Head]) -> bool:
         """The turn of a team's first. False: it came to nothing."""
-        _, _, _, job_id, place, line, last = heads[0]
+        borrowing, _, _, job_id, place, line, last = heads[0]
         if self._turns.take(line, job_id):
             after = place if self._turns.elements_left(job_id) else place + 1
             if after < len(line.entries) and not (last and after > place):
-                heapreplace(heads, self._head(line, after, last))
+                key, job_id = line.entries[after]  # whether it borrows is seen once it is the first (_refresh)
+                heapreplace(heads, (borrowing, line.class_rank, key, job_id, after, line, last))
             else:
                 heappop(heads)
             return True

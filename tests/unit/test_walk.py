@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from commands.state import State
 from events.ids import Instant, TeamId
 from events.job import JobSpec, PriorityClass
 from scheduler.planning import fit
@@ -165,15 +164,15 @@ class TestMemory:
 
 def test_one_poisonous_job_stops_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug that it meets is its own misfortune: it is held, with what went wrong, and the others go on (C-46)."""
-    real = fit.find_with_fallback
+    real = fit.one_rank
 
-    def fails(state: State, capacity: Capacity, spec: JobSpec, **more: Any) -> Any:
-        found = real(state, capacity, spec, **more)
+    def fails(capacity: Capacity, spec: JobSpec, among: int | None) -> Any:
+        found = real(capacity, spec, among)
         if spec.gpus_per_replica == 2:
             raise ZeroDivisionError("by a bug")
         return found
 
-    monkeypatch.setattr("scheduler.planning.turns.find_with_fallback", fails)
+    monkeypatch.setattr("scheduler.planning.turns.one_rank", fails)
     scenario = Scenario().given(
         cluster("b0: [8]"), quota(), submit("a"), submit("bad", gpus_per_replica=2), submit("c")
     )
