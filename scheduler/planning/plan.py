@@ -10,6 +10,7 @@ Nothing is kept that the state would not give again: memories of failures only s
 
 from collections.abc import Iterable
 
+from commands.entities import Node
 from commands.evolve.fair import advance_s
 from commands.plan import Plan, Resize
 from commands.policy import Preset
@@ -47,7 +48,9 @@ class Planner:
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
-        changes = list(changes)
+        changes = [change for change in changes if _matters(change)]
+        if not changes:
+            return
         self.capacity.feed(self.state, changes)
         self.pools.feed(changes)
         self.queue.feed(changes)
@@ -66,6 +69,8 @@ class Planner:
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
         """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""
+        if self._nobody_waits(now):
+            return Plan(n=self.state.meta.n)
         try:
             if self.state.policy.preset is not Preset.DEFAULT:
                 return plan_plainly(self, now, ranks_max)
@@ -75,11 +80,46 @@ class Planner:
             self.shares.undo()
             self.victims.undo()
 
+    def _nobody_waits(self, now: Instant) -> bool:
+        """Is there nobody in the queue, nothing held or pledged, and nobody who could grow? Then no step finds anything
+        to do."""
+        state = self.state
+        if state.pledges.rows or state.reservations.rows or self.victims.elastic:
+            return False
+        self.queue.begin(now)
+        return not len(self.queue)
+
     def trial(self, now: Instant) -> Trial:
         """The ground for one cycle, or for one question."""
         return Trial(
             state=self.state, now=now, capacity=self.capacity, shares=self.shares, pools=self.pools, held=self._held
         )
+
+
+_INDEXED = {"nodes", "attempts", "jobs", "pledges", "reservations", "quotas", "usage", "fair_use", "policies", "pools"}
+"""Tables that an index follows."""
+
+
+def _matters(change: Change) -> bool:
+    """Could an index have to follow? Most commits are reports, of which a node's number is all that changes."""
+    table, old, new = change.table, change.old, change.new
+    if table == "meta":
+        return bool(old.epoch != new.epoch)
+    if table == "nodes" and old is not None and new is not None:
+        return not _only_reported(old, new)
+    return table in _INDEXED
+
+
+def _only_reported(old: Node, new: Node) -> bool:
+    """Is the number of its last report all that may have changed? Rows share what did not."""
+    return (
+        new.leases is old.leases
+        and new.gpus is old.gpus
+        and (new.used, new.broken, new.pledged, new.confirmed) == (old.used, old.broken, old.pledged, old.confirmed)
+        and (new.state, new.drained, new.generation) == (old.state, old.drained, old.generation)
+        and (new.block, new.rack, new.gpu_type) == (old.block, old.rack, old.gpu_type)
+        and new.gpu_memory_gb == old.gpu_memory_gb
+    )
 
 
 class Cycle:

@@ -69,7 +69,6 @@ class Shares:
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
         assert not self._granted, "a plan is on trial"
-        self._known.clear()
         for change in changes:
             row = change.new if change.new is not None else change.old
             match change.table:
@@ -83,13 +82,15 @@ class Shares:
                         self._pledges.setdefault(key, set()).add(row.job_id)
                     by = (change.new is not None) - (change.old is not None)
                     self._pledged[key] = self._pledged.get(key, 0) + by * row.gpus
-                    self._walked.pop(key, None)
+                    self._forget(key)
                 case "quotas":
-                    self._walked.pop((row.team, row.gpu_type), None)
+                    self._forget((row.team, row.gpu_type))
+                case "usage":
+                    self._known.pop(change.key, None)
                 case "jobs" if change.old is not None:
                     # One that is gone counts no more, though its pledge is there until the next cycle.
                     if change.new is None or change.old.priority_class != change.new.priority_class:
-                        self._walked.pop((row.spec.team, row.spec.gpu_type), None)
+                        self._forget((row.spec.team, row.spec.gpu_type))
                         self._reorder(row)
                 case _:
                     pass
@@ -105,7 +106,12 @@ class Shares:
         elif change.new is None:
             self._leave(row)
         if change.old is None or change.new is None or _turns(change.old) != _turns(change.new):
-            self._walked.pop(key, None)
+            self._forget(key)
+
+    def _forget(self, key: ShareKey) -> None:
+        """Somebody else may be covered now."""
+        self._walked.pop(key, None)
+        self._known.pop(key, None)
 
     def _enter(self, attempt: Attempt) -> None:
         turn = self._turns[attempt.key] = turn_of(self._state.jobs[attempt.job_id], attempt)
