@@ -10,7 +10,7 @@ Nothing is kept that the state would not give again: memories of failures only s
 
 from collections.abc import Iterable
 
-from commands.entities import Node
+from commands.entities import only_reported
 from commands.evolve.fair import advance_s
 from commands.plan import Plan, Resize
 from commands.policy import Preset
@@ -44,6 +44,9 @@ class Planner:
         self.forecast = Forecast(state)
         self.victims = VictimIndex(state, self.shares)
         self.memory = Memory()
+        self.somebody_gives = False
+        """Had the last cycle somebody in the queue for whom others might have to make room? If not, and nobody grows,
+        it does not matter who of them runs already, and since when."""
         self._held: HeldBits = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -51,11 +54,13 @@ class Planner:
         changes = [change for change in changes if _matters(change)]
         if not changes:
             return
-        self.capacity.feed(self.state, changes)
-        self.pools.feed(changes)
+        tables = {change.table for change in changes}
+        if tables != {"jobs"}:
+            self.capacity.feed(self.state, changes)
+            self.pools.feed(changes)
+            self.forecast.feed(changes)
         self.queue.feed(changes)
         self.shares.feed(changes)
-        self.forecast.feed(changes)
         self.victims.feed(changes)
         self.memory.feed(changes)
         for change in changes:
@@ -69,6 +74,7 @@ class Planner:
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
         """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""
+        self.somebody_gives = False
         if self._nobody_waits(now):
             return Plan(n=self.state.meta.n)
         try:
@@ -106,20 +112,8 @@ def _matters(change: Change) -> bool:
     if table == "meta":
         return bool(old.epoch != new.epoch)
     if table == "nodes" and old is not None and new is not None:
-        return not _only_reported(old, new)
+        return not only_reported(old, new)
     return table in _INDEXED
-
-
-def _only_reported(old: Node, new: Node) -> bool:
-    """Is the number of its last report all that may have changed? Rows share what did not."""
-    return (
-        new.leases is old.leases
-        and new.gpus is old.gpus
-        and (new.used, new.broken, new.pledged, new.confirmed) == (old.used, old.broken, old.pledged, old.confirmed)
-        and (new.state, new.drained, new.generation) == (old.state, old.drained, old.generation)
-        and (new.block, new.rack, new.gpu_type) == (old.block, old.rack, old.gpu_type)
-        and new.gpu_memory_gb == old.gpu_memory_gb
-    )
 
 
 class Cycle:
