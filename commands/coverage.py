@@ -7,6 +7,7 @@ for it, comes last: it pushes nobody out meanwhile.
 """
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey, Job, Pledge
@@ -14,36 +15,49 @@ from commands.state import State
 from events.ids import GpuType, TeamId
 from events.job import CLASS_RANK
 
-_Turn = tuple[bool, bool, int, tuple[int, bool], str]
+Turn = tuple[bool, int, tuple[int, bool], str]
+"""(may be displaced, class rank, (the commit in which its GPUs were promised, they were granted without a pledge), job):
+lower goes first. It holds for as long as the job's class does."""
 
 
 def walk(
     state: State, guaranteed: int, attempts: Iterable[Attempt], pledges: Iterable[Pledge] = ()
 ) -> tuple[int, frozenset[AttemptKey]]:
     """(covered GPUs, borrowed attempts) of a team's attempts and pledges on one type."""
-    jobs, left, borrowed, pledges = state.jobs, guaranteed, set(), list(pledges)
+    in_order = sorted((turn_of(state.jobs[row.job_id], row), row.key) for row in attempts)
+    return walk_in_order(state, guaranteed, in_order, list(pledges))
+
+
+def walk_in_order(
+    state: State, guaranteed: int, in_order: Iterable[tuple[Turn, AttemptKey]], pledges: list[Pledge]
+) -> tuple[int, frozenset[AttemptKey]]:
+    """The same, of attempts whose turns are known."""
+    rows, jobs, left, borrowed = state.attempts.rows, state.jobs.rows, guaranteed, set()
     going = {key for row in pledges for key in (*row.victims, *row.awaited)}
-    turns = [(_turn(jobs[row.job_id], row, row.key in going), row.charged, row) for row in attempts]
-    coming = [
-        (_place(jobs[row.job_id], (row.ordered_n, False)), row.gpus, None) for row in pledges if row.job_id in jobs
-    ]
-    for _, gpus, attempt in sorted([*turns, *coming], key=lambda turn: turn[0]):
+    stay: list[tuple[Turn, int, AttemptKey | None]] = []
+    go: list[tuple[Turn, int, AttemptKey | None]] = []
+    for turn, key in in_order:
+        row = rows[key]
+        (stay if row.ending is None and key not in going else go).append((turn, row.charged, key))
+    if pledges:
+        stay += [(_turn(jobs[row.job_id], (row.ordered_n, False)), row.gpus, None) for row in pledges if row.job_id in jobs]
+        stay.sort(key=itemgetter(0))
+    for _, gpus, attempt in (*stay, *go):
         if gpus <= left:
             left -= gpus
         elif attempt is not None:
-            borrowed.add(attempt.key)
+            borrowed.add(attempt)
     return guaranteed - left, frozenset(borrowed)
 
 
-def _turn(job: Job, attempt: Attempt, makes_room: bool) -> _Turn:
+def turn_of(job: Job, attempt: Attempt) -> Turn:
+    """When the attempt comes, unless it is ending or makes room: then it comes after all others."""
     promised = attempt.promised_n
-    since = (attempt.grant[1], True) if promised is None else (promised, False)
-    return _place(job, since, attempt.ending is not None or makes_room)
+    return _turn(job, (attempt.grant[1], True) if promised is None else (promised, False))
 
 
-def _place(job: Job, since: tuple[int, bool], goes: bool = False) -> _Turn:
-    """`since`: the commit in which its GPUs were promised, and whether they were granted without a pledge."""
-    return (goes, not untouchable(job), CLASS_RANK[job.priority_class], since, job.id)
+def _turn(job: Job, since: tuple[int, bool]) -> Turn:
+    return (not untouchable(job), CLASS_RANK[job.priority_class], since, job.id)
 
 
 def borrowed_now(state: State, team: TeamId, gpu_type: GpuType) -> tuple[int, frozenset[AttemptKey]]:

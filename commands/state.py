@@ -5,8 +5,7 @@ outside may look between the two. Derived indices live elsewhere and are fed the
 """
 
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from commands.entities import (
     Attempt,
@@ -35,8 +34,7 @@ Racks = dict[BlockId, dict[str, int]]
 """`racks[block][rack]` = how many registered nodes. Never changed in place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What one accepted commit made of one entity: `old` None: new; `new` None: gone."""
 
     table: str
@@ -151,8 +149,11 @@ class State:
         first: dict[tuple[str, Any], tuple[Table[Any, Any], Any]] = {}
         for table, key, old in self._undo:
             first.setdefault((table.name, key), (table, old))
-        changes = [Change(name, key, old, table.rows.get(key)) for (name, key), (table, old) in first.items()]
-        return [change for change in changes if change.old is not None or change.new is not None]
+        return [
+            Change(name, key, old, new)
+            for (name, key), (table, old) in first.items()
+            if (new := table.rows.get(key)) is not None or old is not None
+        ]
 
     def accept(self) -> list[Change]:
         """The commit is in the log: its changes stay. Returns them, for the derived indices."""

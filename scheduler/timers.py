@@ -25,15 +25,18 @@ class Timers:
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit. Another policy may move every time."""
-        changes = list(changes)
-        if any(change.table == "policies" for change in changes):
-            self._rebuild()
-            return
         for change in changes:
-            if change.table == "attempts" and change.new is not None and _times_changed(change.old, change.new):
-                self._add(change.new)
+            if change.table == "attempts":
+                if change.new is not None and _times_changed(change.old, change.new):
+                    self._add(change.new)
+            elif change.table == "policies":
+                self._rebuild()
         if len(self._heap) > 4 * len(self._state.attempts) + SPARE:
             self._rebuild()  # entries of attempts that ended long before their limit would else stay for weeks
+
+    def any_due(self, now: Instant) -> bool:
+        """Might anybody's time have come?"""
+        return bool(self._heap) and self._heap[0][0] <= now
 
     def due(self, now: Instant) -> list[AttemptKey]:
         """Attempts whose time has come, in order; each comes again until it has been dealt with."""

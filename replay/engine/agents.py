@@ -23,6 +23,7 @@ from commands.reports import (
     TaskEndedReport,
     TaskStartedReport,
 )
+from commands.rows import maker
 from commands.state import State
 from events.envelope import Event
 from events.gang import GangAllocated, GangEnding, GangResized, GangRunning
@@ -41,6 +42,7 @@ LEAST_MS = 1_000
 """Nothing runs for less."""
 SIGTERMED = 128 + 15
 OFF = Models()
+_from_node, _task_started, _checkpoint = maker(FromNode), maker(TaskStartedReport), maker(CheckpointReport)
 
 
 class Run:
@@ -127,7 +129,7 @@ class Agents:
             return
         for rank in ranks:
             if attempt.stays(rank):
-                self._say(attempt, rank, TaskStartedReport)
+                self._say(attempt, rank, _task_started)
 
     def _running(self, event: GangRunning) -> None:
         key = (event.job_id, event.attempt)
@@ -206,7 +208,7 @@ class Agents:
             return
         sequence = self._saved[key[0]] = self._saved.get(key[0], 0) + 1
         step = run.done(self._clock())
-        self._say(attempt, rank, CheckpointReport, sequence=sequence, uri="replay", size_bytes=1, step=step)
+        self._say(attempt, rank, _checkpoint, sequence=sequence, uri="replay", size_bytes=1, step=step)
 
     def _end(self, key: AttemptKey) -> None:
         """The work is done, unless it was told to stop before, or goes on for longer."""
@@ -259,8 +261,9 @@ class Agents:
         index = attempt.ranks[rank][0]
         number = self._written[index] = self._written.get(index, 0) + 1
         lease = lease_id(attempt.job_id, attempt.number, rank)
-        made = report(number=number, lease_id=lease, **fields)
-        said = FromNode(node_id=self._registers[index].node_id, message=made)
+        said = _from_node(
+            node_id=self._registers[index].node_id, message=report(number=number, lease_id=lease, **fields)
+        )
         if index in self.silent and not self._heard_then(attempt):
             self._unsent.setdefault(index, []).append(said)
         else:

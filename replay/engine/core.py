@@ -13,6 +13,7 @@ from commands.evolve import begin, finish, fold_term
 from commands.messages import Command, CommandRecord
 from commands.plan import Plan
 from commands.reports import FromNode, Tick
+from commands.rows import maker
 from commands.snapshot import RULES_VERSION
 from commands.state import Change, State
 from events.envelope import Event, Input, Term
@@ -24,6 +25,8 @@ EPOCH = Epoch(1)
 PERSON, SCHEDULER = Principal("user:replay"), Principal("scheduler")
 CYCLES_MAX = 1_000
 """Cycles in a row that all change something: more is a loop."""
+
+_input = maker(Input)
 
 Decide = Callable[[Draft], object]
 
@@ -130,7 +133,7 @@ class Core:
 
     def decide(self, kind: str, decide: Decide) -> tuple[Event, ...]:
         """The facts that follow, accepted; none where there are none."""
-        return self._commit(Input(kind=kind, id=f"{kind}-{self.state.meta.n + 1}"), decide)
+        return self._commit(_input(kind=kind, id=f"{kind}-{self.state.meta.n + 1}"), decide)
 
     def _commit(self, made_by: Input, decide: Decide) -> tuple[Event, ...]:
         state, n, first = self.state, self.state.meta.n + 1, self.state.meta.seq + 1

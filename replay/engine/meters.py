@@ -6,7 +6,7 @@ as whole GPU-seconds, the rest carried on: they add up.
 
 from collections.abc import Sequence
 
-from commands.entities import Attempt, Job, Node, NodeState
+from commands.entities import Attempt, Job, Node, NodeState, only_reported
 from commands.shape import least_charge
 from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, NodeIndex, TeamId
@@ -80,7 +80,8 @@ class Meters:
         for change in changes:
             table = change.table
             if table == "nodes":
-                touched[change.key] = None
+                if change.old is None or change.new is None or not only_reported(change.old, change.new):
+                    touched[change.key] = None
             elif table == "attempts":
                 self._attempt(now, change.old, change.new)
             elif table == "jobs":

@@ -13,7 +13,7 @@ from commands.policy import DEFAULT
 from commands.reports import FromNode, Tick
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
 from events.envelope import Event
-from events.gang import GangResized
+from events.gang import GangResized, GangRunning
 from events.ids import ClusterId, Instant, NodeId, NodeIndex, Principal, TeamId
 from events.leadership import CommandRefused
 from events.task import ReportDropped, TaskStarted
@@ -247,6 +247,8 @@ class Replay:
     def _looks(self) -> None:
         """At the time: silence, limits, what follows from ends."""
         core, noticed, self._noticed = self.core, self._noticed, []
+        if not (noticed or self.agents.silent or core.state.follow_ups.rows or core.timers.any_due(core.now)):
+            return
         core.tick(
             Tick(
                 silent=tuple(silences(core, self.agents)),
@@ -263,12 +265,18 @@ class Replay:
     def _see(self, events: tuple[Event, ...]) -> None:
         """Does it have to be planned again?"""
         for event in events:
-            if type(event) not in QUIET:
+            if type(event) not in QUIET and not (type(event) is GangRunning and self._no_matter_who_runs()):
                 self._to_plan = True
                 self._moment_known = False
                 self._changed_at = self.core.now
             if isinstance(event, GangResized) and event.stopped:
                 self._grew_smaller = True
+
+
+    def _no_matter_who_runs(self) -> bool:
+        """Is nobody in the queue for whom others might be stopped, and is there nobody who could grow?"""
+        planner = self.core.planner
+        return not (planner.somebody_gives or planner.victims.elastic)
 
 
 def _quotas(lines: tuple[TeamQuota, ...]) -> list[SetQuota]:

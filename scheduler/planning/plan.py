@@ -10,6 +10,7 @@ Nothing is kept that the state would not give again: memories of failures only s
 
 from collections.abc import Iterable
 
+from commands.entities import only_reported
 from commands.evolve.fair import advance_s
 from commands.plan import Plan, Resize
 from commands.policy import Preset
@@ -43,16 +44,23 @@ class Planner:
         self.forecast = Forecast(state)
         self.victims = VictimIndex(state, self.shares)
         self.memory = Memory()
+        self.somebody_gives = False
+        """Had the last cycle somebody in the queue for whom others might have to make room? If not, and nobody grows,
+        it does not matter who of them runs already, and since when."""
         self._held: HeldBits = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
-        changes = list(changes)
-        self.capacity.feed(self.state, changes)
-        self.pools.feed(changes)
+        changes = [change for change in changes if _matters(change)]
+        if not changes:
+            return
+        tables = {change.table for change in changes}
+        if tables != {"jobs"}:
+            self.capacity.feed(self.state, changes)
+            self.pools.feed(changes)
+            self.forecast.feed(changes)
         self.queue.feed(changes)
         self.shares.feed(changes)
-        self.forecast.feed(changes)
         self.victims.feed(changes)
         self.memory.feed(changes)
         for change in changes:
@@ -66,6 +74,9 @@ class Planner:
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
         """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""
+        self.somebody_gives = False
+        if self._nobody_waits(now):
+            return Plan(n=self.state.meta.n)
         try:
             if self.state.policy.preset is not Preset.DEFAULT:
                 return plan_plainly(self, now, ranks_max)
@@ -75,11 +86,34 @@ class Planner:
             self.shares.undo()
             self.victims.undo()
 
+    def _nobody_waits(self, now: Instant) -> bool:
+        """Is there nobody in the queue, nothing held or pledged, and nobody who could grow? Then no step finds anything
+        to do."""
+        state = self.state
+        if state.pledges.rows or state.reservations.rows or self.victims.elastic:
+            return False
+        self.queue.begin(now)
+        return not len(self.queue)
+
     def trial(self, now: Instant) -> Trial:
         """The ground for one cycle, or for one question."""
         return Trial(
             state=self.state, now=now, capacity=self.capacity, shares=self.shares, pools=self.pools, held=self._held
         )
+
+
+_INDEXED = {"nodes", "attempts", "jobs", "pledges", "reservations", "quotas", "usage", "fair_use", "policies", "pools"}
+"""Tables that an index follows."""
+
+
+def _matters(change: Change) -> bool:
+    """Could an index have to follow? Most commits are reports, of which a node's number is all that changes."""
+    table, old, new = change.table, change.old, change.new
+    if table == "meta":
+        return bool(old.epoch != new.epoch)
+    if table == "nodes" and old is not None and new is not None:
+        return not only_reported(old, new)
+    return table in _INDEXED
 
 
 class Cycle:

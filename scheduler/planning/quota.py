@@ -5,10 +5,11 @@ kept, and what a cycle grants for trial is added. A queued job is covered if cov
 the guarantee. While a team uses no more than its guarantee all of it is covered, and nothing has to be walked.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from commands.coverage import walk
-from commands.entities import Attempt, AttemptKey
+from commands.coverage import Turn, turn_of, walk_in_order
+from commands.entities import Attempt, AttemptKey, Job
 from commands.state import Change, State
 from events.ids import GpuType, JobId, TeamId
 
@@ -44,7 +45,9 @@ class Shares:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._attempts: dict[ShareKey, set[AttemptKey]] = {}
+        self._in_order: dict[ShareKey, list[tuple[Turn, AttemptKey]]] = {}
+        """A team's attempts on a type, as they are walked."""
+        self._turns: dict[AttemptKey, Turn] = {}
         self._pledges: dict[ShareKey, set[JobId]] = {}
         self._pledged: dict[ShareKey, int] = {}
         self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
@@ -55,7 +58,7 @@ class Shares:
         self._on: dict[GpuType, int] = {}
         """How many attempts there are on each type."""
         for attempt in state.attempts.rows.values():
-            self._attempts.setdefault((attempt.team, attempt.gpu_type), set()).add(attempt.key)
+            self._enter(attempt)
             self._on[attempt.gpu_type] = self._on.get(attempt.gpu_type, 0) + 1
         for pledge in state.pledges.rows.values():
             key = (pledge.team, pledge.gpu_type)
@@ -65,7 +68,6 @@ class Shares:
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
         assert not self._granted, "a plan is on trial"
-        self._known.clear()
         for change in changes:
             row = change.new if change.new is not None else change.old
             match change.table:
@@ -79,13 +81,16 @@ class Shares:
                         self._pledges.setdefault(key, set()).add(row.job_id)
                     by = (change.new is not None) - (change.old is not None)
                     self._pledged[key] = self._pledged.get(key, 0) + by * row.gpus
-                    self._walked.pop(key, None)
+                    self._forget(key)
                 case "quotas":
-                    self._walked.pop((row.team, row.gpu_type), None)
+                    self._forget((row.team, row.gpu_type))
+                case "usage":
+                    self._known.pop(change.key, None)
                 case "jobs" if change.old is not None:
                     # One that is gone counts no more, though its pledge is there until the next cycle.
                     if change.new is None or change.old.priority_class != change.new.priority_class:
-                        self._walked.pop((row.spec.team, row.spec.gpu_type), None)
+                        self._forget((row.spec.team, row.spec.gpu_type))
+                        self._reorder(row)
                 case _:
                     pass
 
@@ -96,11 +101,32 @@ class Shares:
         if by:
             self._on[row.gpu_type] = self._on.get(row.gpu_type, 0) + by
         if change.old is None:
-            self._attempts.setdefault(key, set()).add(row.key)
+            self._enter(row)
         elif change.new is None:
-            self._attempts[key].discard(row.key)
+            self._leave(row)
         if change.old is None or change.new is None or _turns(change.old) != _turns(change.new):
-            self._walked.pop(key, None)
+            self._forget(key)
+
+    def _forget(self, key: ShareKey) -> None:
+        """Somebody else may be covered now."""
+        self._walked.pop(key, None)
+        self._known.pop(key, None)
+
+    def _enter(self, attempt: Attempt) -> None:
+        turn = self._turns[attempt.key] = turn_of(self._state.jobs[attempt.job_id], attempt)
+        insort(self._in_order.setdefault((attempt.team, attempt.gpu_type), []), (turn, attempt.key))
+
+    def _leave(self, attempt: Attempt) -> None:
+        in_order = self._in_order[attempt.team, attempt.gpu_type]
+        del in_order[bisect_left(in_order, (self._turns.pop(attempt.key), attempt.key))]
+
+    def _reorder(self, job: Job) -> None:
+        """Its class is another."""
+        for number in job.open_attempts:
+            attempt = self._state.attempts.get((job.id, number))
+            if attempt is not None and attempt.key in self._turns:
+                self._leave(attempt)
+                self._enter(attempt)
 
     def standing(self, key: ShareKey) -> Standing:
         """Where a team stands on a type, with what was granted for trial."""
@@ -135,7 +161,7 @@ class Shares:
 
     def teams_on(self, gpu_type: GpuType) -> list[ShareKey]:
         """Teams that have attempts on a type, in order."""
-        return sorted(key for key, attempts in self._attempts.items() if key[1] == gpu_type and attempts)
+        return sorted(key for key, attempts in self._in_order.items() if key[1] == gpu_type and attempts)
 
     def anybody_on(self, gpu_type: GpuType) -> bool:
         """Does any attempt hold GPUs of the type?"""
@@ -143,7 +169,7 @@ class Shares:
 
     def attempts_of(self, key: ShareKey) -> list[AttemptKey]:
         """A team's attempts on a type, in order."""
-        return sorted(self._attempts.get(key, ()))
+        return sorted(attempt for _, attempt in self._in_order.get(key, ()))
 
     # What a cycle grants
 
@@ -183,9 +209,9 @@ class Shares:
         if known is not None:
             return known
         quota = self._state.quotas.get(key)
-        attempts = map(self._state.attempts.__getitem__, self._attempts.get(key, ()))
-        pledges = map(self._state.pledges.__getitem__, self._pledges.get(key, ()))
-        walked = walk(self._state, quota.guaranteed if quota is not None else 0, attempts, pledges)
+        pledges = list(map(self._state.pledges.__getitem__, self._pledges.get(key, ())))
+        guaranteed = quota.guaranteed if quota is not None else 0
+        walked = walk_in_order(self._state, guaranteed, self._in_order.get(key, ()), pledges)
         self._walked[key] = walked
         return walked
 

@@ -225,7 +225,9 @@ class Turns:
         if not trial.shares.anybody_on(job.spec.gpu_type):
             return False
         victims.refresh(trial.now)
-        return could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered))
+        gives = could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered))
+        self._planner.somebody_gives |= gives
+        return gives
 
     def _seeks(self, job: Job) -> bool:
         """Does its reservation not stand any more? Then the best other place changes with what this cycle takes."""

@@ -50,7 +50,9 @@ def _anybody_gives(planner: "Planner", trial: Trial, gpu_type: GpuType, kinds: I
         return False
     planner.victims.refresh(trial.now)
     turns = {(CLASSES[class_rank], not borrowing) for borrowing, class_rank, _, _, _ in kinds}
-    return any(could_give(planner.victims.grounds, gpu_type, levels_of(*turn)) for turn in turns)
+    gives = any(could_give(planner.victims.grounds, gpu_type, levels_of(*turn)) for turn in turns)
+    planner.somebody_gives |= gives
+    return gives
 
 
 def _anybody_may_hold(planner: "Planner", trial: Trial, gpu_type: GpuType, kinds: Iterable[Kind]) -> bool:
