@@ -274,19 +274,29 @@ class Agents:
         """The node runs on, and nobody hears it."""
         self.silent.setdefault(index, self._clock())
 
-    def come_back(self, index: NodeIndex, *, wiped: bool = False) -> None:
+    def come_back(self, index: NodeIndex, *, wiped: bool = False, outstanding: bool = False) -> None:
         """Its agent registers with what it has, and sends what it wrote."""
         if self.silent.pop(index, None) is not None:
-            self.register_again(index, wiped=wiped)
+            self.register_again(index, wiped=wiped, outstanding=outstanding)
 
-    def register_again(self, index: NodeIndex, *, wiped: bool = False, without: LeaseId | None = None) -> None:
-        """With this leader, or after a while. `wiped`: nothing runs on it any more; `without`: this does not."""
+    def register_again(
+        self, index: NodeIndex, *, wiped: bool = False, outstanding: bool = False, without: LeaseId | None = None
+    ) -> None:
+        """With this leader, or after a while. `wiped`: nothing runs on it any more; `without`: this does not;
+        `outstanding`: there are reports that it has yet to send, so that it cannot be confirmed yet."""
         leases = () if wiped else (lease_id(*held) for held in self._state.nodes[index].leases)
         running = tuple(
             Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases if lease != without
         )
-        said = replace(self._registers[index], running=running, last_report=self._written.get(index, 0))
+        last_report = self._written.get(index, 0) + (outstanding and not wiped)
+        said = replace(self._registers[index], running=running, last_report=last_report)
         self.said += [FromNode(node_id=said.node_id, message=said), *self._unsent.pop(index, [])]
+
+    def begin_anew(self, index: NodeIndex, *, outstanding: bool) -> None:
+        """Another agent process on the node registers."""
+        before = self._registers[index]
+        self._registers[index] = replace(before, incarnation=f"{before.incarnation}+")
+        self.register_again(index, outstanding=outstanding)
 
 
 _FOLLOWS: dict[type, str] = {

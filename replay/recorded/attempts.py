@@ -31,7 +31,8 @@ class _Attempt:
     said: list[Said] = field(default_factory=list)
 
     def tried(self) -> Tried:
-        return Tried(granted_at=self.granted_at, said=tuple(self.said), told=frozenset(self.told))
+        ran_ms = max(0, self.ending_at - self.granted_at) if self.ending_at is not None else 0
+        return Tried(granted_at=self.granted_at, said=tuple(self.said), told=frozenset(self.told), ran_ms=ran_ms)
 
     def kept_ms(self) -> int:
         """Of its running time, what the next attempt did not have to do again."""

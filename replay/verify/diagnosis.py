@@ -86,7 +86,7 @@ def _ahead(record: Seen, evidence: Evidence) -> Finding:
         if dropped.kind == "term" and (dropped.epoch == record.epoch or dropped.nonce == record.nonce):
             return _changed(dropped, f"commits of its term follow, from {record.offset} on, and it does not count")
     for later in evidence.after:
-        if later.digest == record.digest:
+        if later.digest == record.digest and later.offset > record.offset + 1:  # right behind it, it is only doubled
             return _inserted(record, f"a copy of n {record.n} at {later.offset}")
         if (later.n, later.prev) == (head.n + 1, head.hash):
             why = f"n {record.n} stands where n {head.n + 1} should, which stands at {later.offset}"
