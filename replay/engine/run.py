@@ -139,9 +139,12 @@ class Replay:
             self.agents.begin_anew(index, outstanding=outstanding, new_disk=anew.new_disk)
 
     def _registers(self, node_id: NodeId) -> None:
+        """It is confirmed; where it has fallen silent meanwhile, on what it said before."""
         index = self.core.state.node_index[node_id]
         if index not in self.agents.silent:
             self.agents.register_again(index)
+        else:
+            self._noticed.append(Tick(confirmed=(index,)))
 
     def _must(self, command: Command, what: str) -> None:
         for event in self.core.command(command):
@@ -273,6 +276,7 @@ class Replay:
                 silent=tuple(silences(core, self.agents)),
                 missing=tuple(lease for tick in noticed for lease in tick.missing),
                 faults=tuple(fault for tick in noticed for fault in tick.faults),
+                confirmed=tuple(index for tick in noticed for index in tick.confirmed),
                 due=tuple(core.timers.due(core.now)),
             )
         )
