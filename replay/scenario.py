@@ -38,11 +38,12 @@ class Said:
 class Tried:
     """An attempt as it was recorded. Whatever happens, its ranks take as long to start, and to go when they are told
     to. Only where it is granted when it was granted then do they also save and end as they did then. `told`: ranks that
-    were told to stop."""
+    were told to stop. `ran_ms`: since the grant, for how long it is known not to have ended by itself."""
 
     granted_at: Instant
     said: tuple[Said, ...]
     told: frozenset[int] = frozenset()
+    ran_ms: int = 0
 
 
 QUEUED_MAX = 1_000_000
@@ -95,12 +96,13 @@ class TeamQuota:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
     """A node is not heard from `at` to `until` (None: it never comes back). `wiped`: nothing that ran on it is left
-    when it comes back."""
+    when it comes back; `confirmed` False: it has then yet to tell what runs on it."""
 
     node_id: NodeId
     at: Instant
     until: Instant | None
     wiped: bool = False
+    confirmed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,17 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Anew:
+    """A node's agent began anew: nothing is granted on it until it has told all that runs there, at `confirmed_at`
+    (None: never). `new_disk`: it knows of nothing that ran there."""
+
+    node_id: NodeId
+    at: Instant
+    confirmed_at: Instant | None
+    new_disk: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
     """Another leader: each node may be granted on again once it has registered with it. `gone_at`: the last that was
     heard of the one before."""
@@ -132,11 +145,12 @@ class TakenOver:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """When the recorded leader looked: a cycle that decided something, planned for `at` and committed at `made_at`; or,
-    with `plans` False, a tick that did."""
+    with `plans` False, a tick that did. `first`: nothing that came in that very ms was known to it."""
 
     at: Instant
     made_at: Instant
     plans: bool
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +178,7 @@ class Scenario:
     end_at: Instant | None = None
     noticed: tuple[Noticed, ...] = ()
     joined: tuple[Joined, ...] = ()
+    anew: tuple[Anew, ...] = ()
     taken_over: tuple[TakenOver, ...] = ()
     beats: tuple[Beat, ...] = ()
 

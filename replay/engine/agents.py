@@ -277,19 +277,33 @@ class Agents:
         """The node runs on, and nobody hears it."""
         self.silent.setdefault(index, self._clock())
 
-    def come_back(self, index: NodeIndex, *, wiped: bool = False) -> None:
+    def come_back(self, index: NodeIndex, *, wiped: bool = False, outstanding: bool = False) -> None:
         """Its agent registers with what it has, and sends what it wrote."""
         if self.silent.pop(index, None) is not None:
-            self.register_again(index, wiped=wiped)
+            self.register_again(index, wiped=wiped, outstanding=outstanding and not wiped)
 
-    def register_again(self, index: NodeIndex, *, wiped: bool = False, without: LeaseId | None = None) -> None:
-        """With this leader, or after a while. `wiped`: nothing runs on it any more; `without`: this does not."""
+    def register_again(
+        self, index: NodeIndex, *, wiped: bool = False, outstanding: bool = False, without: LeaseId | None = None
+    ) -> None:
+        """With this leader, or after a while. `wiped`: nothing runs on it any more; `without`: this does not;
+        `outstanding`: there are reports that it has yet to send, so that it cannot be confirmed yet."""
         leases = () if wiped else (lease_id(*held) for held in self._state.nodes[index].leases)
         running = tuple(
             Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases if lease != without
         )
-        said = replace(self._registers[index], running=running, last_report=self._written.get(index, 0))
+        last_report = self._written.get(index, 0) + outstanding
+        said = replace(self._registers[index], running=running, last_report=last_report)
         self.said += [FromNode(node_id=said.node_id, message=said), *self._unsent.pop(index, [])]
+
+    def begin_anew(self, index: NodeIndex, *, outstanding: bool, new_disk: bool) -> None:
+        """Another agent process on the node registers; with a new disk it has nothing, and writes from 1 on."""
+        before = self._registers[index]
+        self._registers[index] = replace(before, incarnation=f"{before.incarnation}+")
+        if new_disk:
+            self._registers[index] = replace(self._registers[index], journal=f"{before.journal}+")
+            self._unsent.pop(index, None)
+            self._written[index] = 0
+        self.register_again(index, outstanding=outstanding, wiped=new_disk)
 
 
 _FOLLOWS: dict[type, str] = {

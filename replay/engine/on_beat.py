@@ -16,7 +16,8 @@ from replay.scenario import Beat
 PATIENCE_MS = 1_500
 """A leader looks each second; how late it may be."""
 STILL_MS = 20_000
-"""For how long a leader may stand still (scheduler.tenure ends it then)."""
+"""For how long a leader may stand still (scheduler.tenure ends it then). As long as all goes as it went, one that
+decided nothing did so: it would have decided what is decided now."""
 
 
 class OnBeat(Replay):
@@ -26,6 +27,8 @@ class OnBeat(Replay):
         self._beats = deque(self.scenario.beats)
         self._pending: Instant | None = None
         """Since when there is something to plan for."""
+        self._as_then = True
+        """So far something was decided at each beat."""
         super()._boot()
 
     def _next(self) -> Instant | None:
@@ -37,21 +40,24 @@ class OnBeat(Replay):
             return None
         if not self._moment_known:
             self._moment, self._moment_known = next_moment(core, self.agents), True
-        if self._moment is not None and not self._awaited(self._moment):
-            times.append(self._led_again(self._moment))
-        if self._pending is not None and not self._awaited(self._pending, STILL_MS):
+        if self._moment is not None and not self._awaited(self._seen_at(self._moment)):
+            times.append(self._seen_at(self._moment))
+        if self._pending is not None and not self._awaited(self._led_again(self._pending), STILL_MS):
             times.append(self._overdue_at(self._pending))
         return Instant(max(core.now, min(times))) if times else None
 
-    def _awaited(self, since: Instant, patience_ms: int = PATIENCE_MS) -> bool:
+    def _awaited(self, since: Instant, patience_ms: int | None = None) -> bool:
         """Did the leader look soon after?"""
+        patience_ms = patience_ms or (STILL_MS if self._as_then else PATIENCE_MS)
         return bool(self._beats) and since <= self._beats[0].at <= since + patience_ms
 
     def _instant(self) -> None:
         """What happens now; then the beats of now, in order."""
         now = self.core.now
-        late = self._moment is not None and self._moment <= now and not self._awaited(self._moment) and self._led(now)
+        late = self._is_late(now)
         self._to_plan = False
+        while self._beats and self._beats[0].at <= now and self._beats[0].first:
+            self._cycle(self._beats.popleft())
         self._ends()
         self._comes()
         beats = self._due(now)
@@ -68,6 +74,18 @@ class OnBeat(Replay):
             self._pending = self._pending or now
         self._grew_smaller = False
 
+    def _is_late(self, now: Instant) -> bool:
+        """Has a moment passed that the recorded leader would have seen by now?"""
+        if self._moment is None or not self._led(now):
+            return False
+        seen_at = self._seen_at(self._moment)
+        return seen_at <= now and not self._awaited(seen_at)
+
+    def _seen_at(self, moment: Instant) -> Instant:
+        """When time that passes is seen: a leader looks each second, and one that was gone by then did not."""
+        at, others = max(moment, self.core.now), self.scenario.taken_over
+        return next((other.at for other in others if other.gone_at <= at + SECOND_MS and at < other.at), at)
+
     def _due(self, now: Instant) -> list[Beat]:
         found: list[Beat] = []
         while self._beats and self._beats[0].at <= now:
@@ -83,9 +101,9 @@ class OnBeat(Replay):
         return next((other.at for other in self.scenario.taken_over if other.gone_at <= at < other.at), at)
 
     def _is_overdue(self, now: Instant) -> bool:
-        if self._pending is None or now < self._pending + SECOND_MS or self._awaited(self._pending, STILL_MS):
+        if self._pending is None or now < self._overdue_at(self._pending):
             return False
-        return self._led(now)
+        return self._led(now) and not self._awaited(self._led_again(self._pending), STILL_MS)
 
     def _led(self, now: Instant) -> bool:
         """Did somebody lead then?"""
@@ -94,4 +112,4 @@ class OnBeat(Replay):
     def _cycle(self, beat: Beat) -> None:
         self._to_plan, self._pending = False, None
         self._moment_known = False
-        self.core.cycle(beat.made_at)
+        self._as_then = bool(self.core.cycle(beat.made_at)) and self._as_then

@@ -24,7 +24,7 @@ from replay.engine.moments import SECOND_MS, next_moment, silences
 from replay.engine.recorder import Recorder
 from replay.engine.scripted import ScriptedAgents
 from replay.outcome import Outcome
-from replay.scenario import Arrival, Scenario, Silence, TeamQuota
+from replay.scenario import Anew, Arrival, Scenario, Silence, TeamQuota
 
 MESSAGES_A_COMMIT = 256
 CLUSTER = ClusterId("replay")
@@ -114,15 +114,37 @@ class Replay:
             self._at(joined.at, lambda node=joined.node: agents.said.append(agents.register(node)))  # type: ignore[misc]
         for noticed in self.scenario.noticed:
             self._at(noticed.at, lambda tick=noticed.tick: self._noticed.append(tick))  # type: ignore[misc]
+        for anew in self.scenario.anew:
+            self._plan_anew(anew)
         for other in self.scenario.taken_over:
-            self._at(other.at, self.core.take_over)
+            self._at(other.at, self._take_over)
             for at, node_id in other.confirmed:
                 self._at(at, lambda node_id=node_id: self._registers(node_id))  # type: ignore[misc]
 
+    def _take_over(self) -> None:
+        """Another leader listens from now on: how long nodes were silent before, it does not know (P-20)."""
+        self.agents.silent = dict.fromkeys(self.agents.silent, self.core.now)
+        self.core.take_over()
+
+    def _plan_anew(self, anew: Anew) -> None:
+        """Unless the node cannot be heard, its agent registers; the node is confirmed then, or when it was."""
+        outstanding = anew.confirmed_at != anew.at
+        self._at(anew.at, lambda: self._registers_anew(anew, outstanding))
+        if outstanding and anew.confirmed_at is not None:
+            self._at(anew.confirmed_at, lambda: self._registers(anew.node_id))
+
+    def _registers_anew(self, anew: Anew, outstanding: bool) -> None:
+        index = self.core.state.node_index[anew.node_id]
+        if index not in self.agents.silent:
+            self.agents.begin_anew(index, outstanding=outstanding, new_disk=anew.new_disk)
+
     def _registers(self, node_id: NodeId) -> None:
+        """It is confirmed; where it has fallen silent meanwhile, on what it said before."""
         index = self.core.state.node_index[node_id]
         if index not in self.agents.silent:
             self.agents.register_again(index)
+        else:
+            self._noticed.append(Tick(confirmed=(index,)))
 
     def _must(self, command: Command, what: str) -> None:
         for event in self.core.command(command):
@@ -136,8 +158,10 @@ class Replay:
         index = NodeIndex(known.index(silence.node_id))
         self._at(silence.at, lambda: self._hearing(lambda: self.agents.fall_silent(index)))
         if silence.until is not None:
-            wiped = silence.wiped
-            self._at(silence.until, lambda: self._hearing(lambda: self.agents.come_back(index, wiped=wiped)))
+            self._at(silence.until, lambda: self._hearing(lambda: self._comes_back(index, silence)))
+
+    def _comes_back(self, index: NodeIndex, silence: Silence) -> None:
+        self.agents.come_back(index, wiped=silence.wiped, outstanding=not silence.confirmed)
 
     def _hearing(self, change: Callable[[], None]) -> None:
         change()
@@ -254,6 +278,7 @@ class Replay:
                 silent=tuple(silences(core, self.agents)),
                 missing=tuple(lease for tick in noticed for lease in tick.missing),
                 faults=tuple(fault for tick in noticed for fault in tick.faults),
+                confirmed=tuple(index for tick in noticed for index in tick.confirmed),
                 due=tuple(core.timers.due(core.now)),
             )
         )

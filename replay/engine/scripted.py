@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from commands.entities import Attempt, AttemptKey
-from commands.reports import TaskEndedReport
+from commands.reports import TaskEndedReport, TaskStartedReport
 from commands.state import State
 from events.gang import GangAllocated, GangEnding, GangResized, GangRunning
-from events.ids import Instant, lease_id
+from events.ids import Instant, NodeIndex, lease_id
 from events.task import TaskEnd
-from replay.engine.agents import OFF, SIGTERMED, UNSAVED, Agents, Later, Run
+from replay.engine.agents import LEAST_MS, OFF, SIGTERMED, UNSAVED, Agents, Later, Run
 from replay.engine.models import FULL, Models
 from replay.scenario import Said, Tried
 
@@ -63,11 +63,20 @@ class ScriptedAgents(Agents):
                 continue
             if said.end is None and not said.saved and not said.missing:
                 unknown.discard(said.rank)
-                self._in(said.after_ms, lambda rank=said.rank: self._start(key, (rank,)))  # type: ignore[misc]
+                self._in(said.after_ms, lambda rank=said.rank: self._started(key, rank))  # type: ignore[misc]
             elif script.again:
                 self._in(said.after_ms, lambda said=said: self._does(key, said))  # type: ignore[misc]
         if unknown:
             self._in(self.work_of(key[0]).start_s * 1000, lambda: self._start(key, sorted(unknown)))
+
+    def _started(self, key: AttemptKey, rank: int) -> None:
+        """It runs; also where it was told to stop meanwhile, if it was then, and its start was heard all the same."""
+        script, attempt = self._scripts.get(key), self._state.attempts.get(key)
+        stops = attempt is not None and (attempt.ending is not None or not attempt.stays(rank))
+        if script is None or attempt is None or not stops:
+            self._start(key, (rank,))
+        elif script.again and rank in script.tried.told and rank not in script.gone and attempt.live(rank):
+            self._say(attempt, rank, TaskStartedReport)
 
     def _heard_then(self, attempt: Attempt) -> bool:
         script = self._scripts.get(attempt.key)
@@ -87,14 +96,23 @@ class ScriptedAgents(Agents):
             run.ends_at = NEVER
         else:
             self._go_on(key, run)
+            self._seen_until(key, run, Instant(self._state.attempts[key].granted_at + script.tried.ran_ms))
+
+    def _seen_until(self, key: AttemptKey, run: Run, at: Instant) -> None:
+        """It did not end by itself before that."""
+        if at >= run.ends_at:
+            run.ends_at = Instant(at + LEAST_MS)
+            self._later(run.ends_at, lambda: self._end(key))
 
     def _does(self, key: AttemptKey, said: Said) -> None:
         """It saves, or a rank ends."""
         script, run, attempt = self._scripts.get(key), self.runs.get(key), self._state.attempts.get(key)
-        if script is None or run is None or attempt is None or not attempt.live(said.rank) or said.rank in script.gone:
+        if script is None or run is None or attempt is None:
             return
         if said.saved:
-            self._save(key, run, said.rank)
+            self._saved_on(key, run, attempt.ranks[said.rank][0])
+            return
+        if not attempt.live(said.rank) or said.rank in script.gone:
             return
         if said.missing:
             self.register_again(attempt.ranks[said.rank][0], without=lease_id(*key, said.rank))
@@ -107,6 +125,14 @@ class ScriptedAgents(Agents):
         if len(script.gone) == len(attempt.ranks):
             self.runs.pop(key, None)
             del self._scripts[key]
+
+    def _saved_on(self, key: AttemptKey, run: Run, index: NodeIndex) -> None:
+        """A checkpoint came from that node: by whichever rank still lives there."""
+        attempt, gone = self._state.attempts[key], self._scripts[key].gone
+        for rank, (own, _) in enumerate(attempt.ranks):
+            if own == index and attempt.live(rank) and rank not in gone:
+                self._save(key, run, rank)
+                return
 
     def _stops(self, event: GangEnding) -> None:
         key = (event.job_id, event.attempt)

@@ -31,7 +31,8 @@ class _Attempt:
     said: list[Said] = field(default_factory=list)
 
     def tried(self) -> Tried:
-        return Tried(granted_at=self.granted_at, said=tuple(self.said), told=frozenset(self.told))
+        ran_ms = max(0, self.ending_at - self.granted_at) if self.ending_at is not None else 0
+        return Tried(granted_at=self.granted_at, said=tuple(self.said), told=frozenset(self.told), ran_ms=ran_ms)
 
     def kept_ms(self) -> int:
         """Of its running time, what the next attempt did not have to do again."""
@@ -112,8 +113,7 @@ def _take(found: _Attempt, event: object, at: Instant) -> None:
             found.saved_at = at
             stopped = found.ending_at is not None
             since = found.ending_at if found.ending_at is not None else found.granted_at
-            rank = found.nodes.index(event.node)
-            found.said.append(Said(rank=rank, after_ms=at - since, stopped=stopped, saved=True))
+            found.said.append(Said(rank=_rank_on(found, event.node), after_ms=at - since, stopped=stopped, saved=True))
         case LeaseReleased():
             told = found.told.get(event.rank)
             after_ms = at - (told if told is not None else found.granted[event.rank])
@@ -134,6 +134,13 @@ def _take(found: _Attempt, event: object, at: Instant) -> None:
                     finished=event.finished,
                 )
             )
+
+
+def _rank_on(found: _Attempt, node: NodeIndex) -> int:
+    """A rank there: the first whose end was not said, if there is one."""
+    ended = {said.rank for said in found.said if said.end is not None}
+    own = [rank for rank, index in enumerate(found.nodes) if index == node]
+    return next((rank for rank in own if rank not in ended), own[0])
 
 
 def _typical(attempts: list[_Attempt]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from commands.policy import DEFAULT, Policy
 from commands.reports import FromNode, Register, Tick
 from commands.state import State
 from events.envelope import Commit, Term
-from events.gang import GangAllocated
+from events.gang import GangAllocated, LeaseReleased
 from events.ids import Epoch, Instant, JobId, NodeId, NodeIndex
 from events.job import PriorityClass
 from events.leadership import CommandRepeated, CommandUnreadable, InputRefused
@@ -90,6 +90,8 @@ class _Day:
         self._notes: list[str] = []
         self._at = Instant(0)
         self._start = Instant(0)
+        self._input_at = Instant(0)
+        """Of the last commit that was no cycle."""
         self._policy = DEFAULT
         self._quotas: tuple[TeamQuota, ...] = ()
         self._standing: tuple[Register, ...] = ()
@@ -140,8 +142,8 @@ class _Day:
                 self._granted.append(granted)
 
     def _leases(self, commit: Commit) -> dict[tuple[str, int, int], NodeIndex]:
-        """Where the leases are that it may end by reconciliation."""
-        if commit.input.kind != "reports":
+        """Where the leases are that it may end without a report."""
+        if not any(isinstance(event, LeaseReleased) for event in commit.events):
             return {}
         return {
             (*key, rank): index
@@ -162,9 +164,12 @@ class _Day:
             case "tick":
                 self._tick(read_tick(commit.input), commit.at)
             case "cycle":
-                self._beats.append(Beat(at=cycle(commit.input).at, made_at=commit.at, plans=True))
+                at = cycle(commit.input).at
+                self._beats.append(Beat(at=at, made_at=commit.at, plans=True, first=self._input_at < at))
+                return
             case _:
                 pass
+        self._input_at = commit.at
 
     def _command(self, commit: Commit) -> None:
         if any(isinstance(event, PASSED_OVER) for event in commit.events):
@@ -203,6 +208,7 @@ class _Day:
             end_at=self._at,
             noticed=tuple(self._nodes.noticed),
             joined=tuple(joined[len(early) :]),
+            anew=self._nodes.anew(),
             taken_over=self._nodes.taken_over(),
             beats=tuple(self._beats),
         )
