@@ -33,7 +33,7 @@ def test_a_busy_day_is_used_well_and_small_jobs_do_not_wait() -> None:
     warm = 12 * 60
     assert ledger.allocated_share(warm) > 0.90
     assert ledger.wait_s(95, lambda start: start.gpus <= 8) < 600
-    assert ledger.evicted_ratio() < 1.5
+    assert ledger.evicted_ratio() < 1.7
     assert ledger.kept_share() > 0.85
 
 
@@ -44,7 +44,7 @@ def test_an_overfull_day_keeps_every_rule() -> None:
     assert ledger.allocated_share(6 * 60) > 0.95
     assert ledger.preemptions
     assert max(ledger.reclaims_s) <= 300
-    assert ledger.evicted_ratio() < 1.5
+    assert ledger.evicted_ratio() < 1.7
     times = sorted(map(len, referee.preempted.values()))
     assert times[len(times) * 95 // 100] <= 3
     assert times[-1] <= 10
