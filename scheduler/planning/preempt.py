@@ -229,7 +229,7 @@ def _take(
         ranks=ranks,
         victims=stopped,
         awaited=tuple(sorted(awaited.difference(stopped))) if awaited else (),
-        rule=PreemptionRule.RECLAIM if ask.covered and borrowed else PreemptionRule.PRIORITY,
+        rule=_rule(stopped, ask.covered and borrowed),
         shrinks=tuple([(key, tuple(sorted(shrinks[key]))) for key in sorted(shrinks)]),
     )
 
@@ -249,6 +249,12 @@ def _leaves_over(
         for rank, (index, mask) in enumerate(attempt.ranks)
         if attempt.live(rank) and (given is None or rank in given)
     )
+
+
+def _rule(stopped: tuple[AttemptKey, ...], reclaims: bool) -> PreemptionRule:
+    if not stopped:
+        return PreemptionRule.NOBODY
+    return PreemptionRule.RECLAIM if reclaims else PreemptionRule.PRIORITY
 
 
 def _is_borrowed(level: int) -> bool:
