@@ -186,7 +186,8 @@ class History:
         for pledge in state.pledges.rows.values():
             going |= {*pledge.victims, *pledge.awaited}
         left = [row for row in state.attempts.rows.values() if row.key not in going and row.ending is None]
-        after = [*left, replace(started, grant=(1, 1 << 40), after_preemption=False)]
+        promised_n = state.pledges[job.id].ordered_n
+        after = [*left, replace(started, grant=(1, 1 << 40), promised_n=promised_n, after_preemption=False)]
         victim, attempt = state.jobs[key[0]], state.attempts[key]
         borrowed = started.key in self.walked(job.id, started.team, after)[1]
         covered_use = self.walked(job.id, attempt.team, after)[0]
