@@ -5,7 +5,7 @@ kept, and what a cycle grants for trial is added. A queued job is covered if cov
 the guarantee. While a team uses no more than its guarantee all of it is covered, and nothing has to be walked.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from commands.coverage import walk
@@ -133,6 +133,14 @@ class Shares:
         guaranteed = quota.guaranteed if quota is not None else 0
         use = (usage.charged if usage is not None else 0) + self._pledged.get(key, 0)
         return frozenset() if use <= guaranteed else self._walk(key)[1]
+
+    def covered_without(self, key: ShareKey, gone: Collection[AttemptKey]) -> int:
+        """GPUs of the guarantee in use, were these attempts not there; with what is granted for trial."""
+        quota = self._state.quotas.get(key)
+        attempts = [self._state.attempts[one] for one in self._attempts.get(key, ()) if one not in gone]
+        pledges = map(self._state.pledges.__getitem__, self._pledges.get(key, ()))
+        covered, _ = walk(self._state, quota.guaranteed if quota is not None else 0, attempts, pledges)
+        return covered + self._extra.get(key, (0, 0))[1]
 
     def teams_on(self, gpu_type: GpuType) -> list[ShareKey]:
         """Teams that have attempts on a type, in order."""
