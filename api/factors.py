@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from api.times import format_duration, format_time
+from events.preemption import PreemptionRule
 from projections.rows import JobRow
 from scheduler.planning.explain import Factor, Reason
 
@@ -122,8 +123,13 @@ def _out_of_service(row: JobRow, f: Figures) -> str:
 
 
 def _pledged(row: JobRow, f: Figures) -> str:
-    made = f"room of {gpus(f['gpus'], row.gpu_type)} is being made ({f['rule']})"
+    made = f"room of {gpus(f['gpus'], row.gpu_type)} is being made{by_rule(f['rule'])}"
     return f"{made}: {count(f['victims'], 'job')} {are(f['victims'])} stopped, {f['awaited']} awaited"
+
+
+def by_rule(rule: str) -> str:
+    """The rule under which somebody is stopped, if anybody is."""
+    return "" if rule == PreemptionRule.NOBODY else f" ({rule})"
 
 
 def _order(row: JobRow, f: Figures) -> str:

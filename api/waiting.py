@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.factors import are, count, documents, gpus
+from api.factors import are, by_rule, count, documents, gpus
 from api.times import format_time
 from commands.shape import ANYWHERE, charged_gpus, demanded, takes_whole_nodes
 from events.ids import GpuType, TeamId
@@ -195,7 +195,7 @@ def _pledged(row: JobRow) -> Iterator[Document]:
     stopped, awaited = ([key[0] for key in pledge[name]] for name in ("victims", "awaited"))
     told = [f"{_listed(stopped)} {are(len(stopped))} being stopped for it"] if stopped else []
     told += [f"the end of {_listed(awaited)} is awaited"] if awaited else []
-    text = f"room is being made ({pledge['rule']}): {'; '.join(told) or 'elastic jobs give GPUs back'}"
+    text = f"room is being made{by_rule(pledge['rule'])}: {'; '.join(told) or 'elastic jobs give GPUs back'}"
     figures = {"rule": pledge["rule"], "gpus": pledge["gpus"], "victims": stopped, "awaited": awaited}
     yield {"code": "pledged", **figures, "text": text}
 

@@ -118,6 +118,8 @@ def _objection(state: State, room: Room, standing: _Standing) -> str | None:
         return "pledged_already"
     if not size_allowed(job.spec, len(room.ranks)):
         return "ranks_missing"
+    if bool(room.victims) is (room.rule is PreemptionRule.NOBODY):
+        return "rule_wrong"
     if not standing.covered_still(room, job):
         return "not_covered"
     for key in room.victims:

@@ -24,23 +24,24 @@ def walk(
     state: State, guaranteed: int, attempts: Iterable[Attempt], pledges: Iterable[Pledge] = ()
 ) -> tuple[int, frozenset[AttemptKey]]:
     """(covered GPUs, borrowed attempts) of a team's attempts and pledges on one type."""
-    in_order = sorted((turn_of(state.jobs[row.job_id], row), row.key) for row in attempts)
+    in_order = sorted(((turn_of(state.jobs[row.job_id], row), row) for row in attempts), key=_by_turn)
     return walk_in_order(state, guaranteed, in_order, list(pledges))
 
 
 def walk_in_order(
-    state: State, guaranteed: int, in_order: Iterable[tuple[Turn, AttemptKey]], pledges: list[Pledge]
+    state: State, guaranteed: int, in_order: Iterable[tuple[Turn, Attempt]], pledges: list[Pledge]
 ) -> tuple[int, frozenset[AttemptKey]]:
     """The same, of attempts whose turns are known."""
-    rows, jobs, left, borrowed = state.attempts.rows, state.jobs.rows, guaranteed, set()
+    jobs, left, borrowed = state.jobs.rows, guaranteed, set()
     going = {key for row in pledges for key in (*row.victims, *row.awaited)}
     stay: list[tuple[Turn, int, AttemptKey | None]] = []
     go: list[tuple[Turn, int, AttemptKey | None]] = []
-    for turn, key in in_order:
-        row = rows[key]
-        (stay if row.ending is None and key not in going else go).append((turn, row.charged, key))
+    for turn, row in in_order:
+        (stay if row.ending is None and row.key not in going else go).append((turn, row.charged, row.key))
     if pledges:
-        stay += [(_turn(jobs[row.job_id], (row.ordered_n, False)), row.gpus, None) for row in pledges if row.job_id in jobs]
+        stay += [
+            (_turn(jobs[row.job_id], (row.ordered_n, False)), row.gpus, None) for row in pledges if row.job_id in jobs
+        ]
         stay.sort(key=itemgetter(0))
     for _, gpus, attempt in (*stay, *go):
         if gpus <= left:
@@ -48,6 +49,10 @@ def walk_in_order(
         elif attempt is not None:
             borrowed.add(attempt)
     return guaranteed - left, frozenset(borrowed)
+
+
+def _by_turn(of: tuple[Turn, Attempt]) -> tuple[Turn, AttemptKey]:
+    return (of[0], of[1].key)
 
 
 def turn_of(job: Job, attempt: Attempt) -> Turn:

@@ -13,6 +13,12 @@ class PreemptionRule(StrEnum):
     """A covered job takes borrowed capacity back."""
     PRIORITY = "priority"
     """A job displaces lower classes."""
+    NOBODY = "nobody"
+    """No rule was needed: what is free, ends that are due, and what elastic jobs give back make room enough."""
+
+
+DISPLACING = (PreemptionRule.RECLAIM, PreemptionRule.PRIORITY)
+"""Rules under which somebody is stopped."""
 
 
 class PledgeEnd(StrEnum):

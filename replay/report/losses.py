@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from events.ids import GpuType, Instant, JobId
-from events.preemption import PreemptionRule
+from events.preemption import DISPLACING, PreemptionRule
 from replay.outcome import Displacement, Outcome
 from replay.report.fleet import bucket_ms
 from replay.report.spread import Spread, spread
@@ -90,7 +90,7 @@ def losses(outcome: Outcome, rates: Rates) -> Losses:
         other_gpu_s=lost.total() - preempted.total(),
         preempted_dollars=sum(rates.dollars(name, preempted[name]) for name in sorted(lost)),
         other_dollars=sum(rates.dollars(name, lost[name] - preempted[name]) for name in sorted(lost)),
-        by_rule={rule: sum(row.rule is rule for row in outcome.displacements) for rule in PreemptionRule},
+        by_rule={rule: sum(row.rule is rule for row in outcome.displacements) for rule in DISPLACING},
         jobs_preempted=len(victims),
         preemptions_of_a_job_max=max(victims.values(), default=0),
     )

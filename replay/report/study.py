@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from events.ids import Instant
-from events.preemption import PreemptionRule
+from events.preemption import DISPLACING
 from replay.outcome import JobOutcome, Outcome
 from replay.report.details import (
     Detail,
@@ -137,7 +137,7 @@ def portrait(outcome: Outcome, label: str, rates: Rates) -> Portrait:
         courses=lines,
         losses=losses(outcome, rates),
         team_losses=team_losses(outcome),
-        reclaims=[reclaims(outcome.displacements, rule) for rule in PreemptionRule],
+        reclaims=[reclaims(outcome.displacements, rule) for rule in DISPLACING],
         lost=lost_over_time(outcome, LOSS_BUCKETS_MAX),
         wait_curves=_wait_curves(outcome),
     )

@@ -8,6 +8,7 @@ the victims and those that are awaited. All of it or nothing: nobody is stopped 
 
 from collections.abc import Iterable
 
+from commands.displace import may_displace
 from commands.entities import Attempt, AttemptKey, Job
 from commands.plan import Ranks, Room
 from commands.rows import maker
@@ -24,6 +25,7 @@ from scheduler.planning.preempt_other import anyhow
 from scheduler.planning.preempt_own import Own, give_way, standing_of, with_stopped
 from scheduler.planning.preempt_shared import on_one_node
 from scheduler.planning.queue import hint_key
+from scheduler.planning.quota import ShareKey
 from scheduler.planning.trial import Trial
 from scheduler.planning.victims import VictimIndex
 
@@ -38,6 +40,10 @@ def make_room(
     """
     if job.spec.gpu_type in trial.unpledged:
         return None
+    if not covered and (job.spec.team, job.spec.gpu_type) in trial.reclaims:
+        return (
+            None  # of one commit's pledges the walk might put this one first, and the team's guarantee with it (C-11)
+        )
     if victims is None:
         if trial.stopping:
             return None
@@ -152,13 +158,34 @@ def _search(trial: Trial, victims: VictimIndex, asks: list[Ask], own: Own) -> tu
             return None
         stale = [index for index in best[1].nodes if victims.taken(index, trial.capacity.free[index])]
         if not stale:
-            return best if _worth_it(victims, best[1], own) and _within_quota(victims, *best, own) else None
+            if not _worth_it(victims, best[1], own) or not _within_quota(victims, *best, own):
+                return None
+            return None if _comes_back(trial, victims, *best) else best
 
 
 def _worth_it(victims: VictimIndex, found: Found, own: Own) -> bool:
     """Where the job fits as it is, nobody has to make room (C-12)."""
     places = victims.places
     return bool(found.victims or own.keys) or any(places[index].awaited or places[index].lent for index in found.nodes)
+
+
+def _comes_back(trial: Trial, victims: VictimIndex, ask: Ask, found: Found) -> bool:
+    """Would a victim that borrows be covered, as this cycle stops what its team is covered by, and so take back at once
+    what was taken from it (C-11)? The next cycle knows who borrows then, and decides."""
+    if not trial.uncovers:
+        return False
+    going = trial.stopping | {rank.key for rank in found.victims}
+    for rank in found.victims:
+        attempt = trial.state.attempts[rank.key]
+        key = (attempt.team, attempt.gpu_type)
+        victim = trial.state.jobs[attempt.job_id]
+        if key not in trial.uncovers or not _is_borrowed(victims.entries[rank.key].level):
+            continue
+        if may_displace(trial.policy, trial.now, ask.job, ask.covered, victim, attempt, borrowed=False):
+            continue
+        if trial.shares.covered_without(key, going) + attempt.charged <= trial.shares.standing(key).guaranteed:
+            return True
+    return False
 
 
 def _solve(ask: Ask) -> Found | None:
@@ -206,6 +233,7 @@ def _take(
     theirs = _held_on(victims, found)
     victims.stop(there)
     trial.stopping.update(stopped)
+    trial.uncovers.update(_uncovered(trial, stopped))
     ranks = _lay(trial, victims, ask, found.nodes)
     awaited: set[AttemptKey] = set()
     shrinks: dict[AttemptKey, list[int]] = {}
@@ -224,12 +252,15 @@ def _take(
         trial.left_over.add(job.spec.gpu_type)
     victims.settle()
     trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
+    rule = _rule(stopped, ask.covered and borrowed)
+    if rule is PreemptionRule.RECLAIM:
+        trial.reclaims.add((job.spec.team, job.spec.gpu_type))
     return _room(
         job_id=job.id,
         ranks=ranks,
         victims=stopped,
         awaited=tuple(sorted(awaited.difference(stopped))) if awaited else (),
-        rule=PreemptionRule.RECLAIM if ask.covered and borrowed else PreemptionRule.PRIORITY,
+        rule=rule,
         shrinks=tuple([(key, tuple(sorted(shrinks[key]))) for key in sorted(shrinks)]),
     )
 
@@ -249,6 +280,21 @@ def _leaves_over(
         for rank, (index, mask) in enumerate(attempt.ranks)
         if attempt.live(rank) and (given is None or rank in given)
     )
+
+
+def _uncovered(trial: Trial, stopped: Iterable[AttemptKey]) -> Iterable[ShareKey]:
+    """Teams and types that use less of their guarantee once these have stopped."""
+    for key in stopped:
+        attempt = trial.state.attempts[key]
+        share = (attempt.team, attempt.gpu_type)
+        if key not in trial.shares.borrowed(share):
+            yield share
+
+
+def _rule(stopped: tuple[AttemptKey, ...], reclaims: bool) -> PreemptionRule:
+    if not stopped:
+        return PreemptionRule.NOBODY
+    return PreemptionRule.RECLAIM if reclaims else PreemptionRule.PRIORITY
 
 
 def _is_borrowed(level: int) -> bool:

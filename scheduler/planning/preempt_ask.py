@@ -77,8 +77,11 @@ class Ask:
     def _steps(self) -> list[Step]:
         steps = [self._step(view, frozenset(VIEWS[view])) for view in chain_of(self.job.priority_class, self.covered)]
         view = steps[-1].view
-        own = self._step(view, frozenset((*VIEWS[view], COVERED, COVERED + 1, COVERED + 2)))
-        return [*steps, own] if own.disputed and own.own != steps[-1].own else steps
+        for own_levels in (range(COVERED), range(SHIELDED)):  # borrowed before covered
+            own = self._step(view, frozenset((*VIEWS[view], *own_levels)))
+            if own.disputed and own.own != steps[-1].own:
+                steps.append(own)
+        return steps
 
     def _step(self, view: int, levels: frozenset[int]) -> Step:
         """Of its own team a job displaces lower classes alone, borrowed or covered, and none that is shielded."""

@@ -6,7 +6,7 @@ the guarantee. While a team uses no more than its guarantee all of it is covered
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from commands.coverage import Turn, turn_of, walk_in_order
 from commands.entities import Attempt, AttemptKey, Job
@@ -159,6 +159,12 @@ class Shares:
         use = (usage.charged if usage is not None else 0) + self._pledged.get(key, 0)
         return frozenset() if use <= guaranteed else self._walk(key)[1]
 
+    def covered_without(self, key: ShareKey, gone: Collection[AttemptKey]) -> int:
+        """GPUs of the guarantee in use, were these attempts not there; with what is granted for trial."""
+        left = [one for one in self._in_order.get(key, ()) if one[1] not in gone]
+        covered, _ = self._walked_anew(key, left)
+        return covered + self.standing(key).covered - self._standing(key).covered
+
     def teams_on(self, gpu_type: GpuType) -> list[ShareKey]:
         """Teams that have attempts on a type, in order."""
         return sorted(key for key, attempts in self._in_order.items() if key[1] == gpu_type and attempts)
@@ -208,12 +214,16 @@ class Shares:
         known = self._walked.get(key)
         if known is not None:
             return known
-        quota = self._state.quotas.get(key)
+        walked = self._walked[key] = self._walked_anew(key, self._in_order.get(key, ()))
+        return walked
+
+    def _walked_anew(
+        self, key: ShareKey, in_order: Iterable[tuple[Turn, AttemptKey]]
+    ) -> tuple[int, frozenset[AttemptKey]]:
+        quota, rows = self._state.quotas.get(key), self._state.attempts.rows
         pledges = list(map(self._state.pledges.__getitem__, self._pledges.get(key, ())))
         guaranteed = quota.guaranteed if quota is not None else 0
-        walked = walk_in_order(self._state, guaranteed, self._in_order.get(key, ()), pledges)
-        self._walked[key] = walked
-        return walked
+        return walk_in_order(self._state, guaranteed, ((turn, rows[one]) for turn, one in in_order), pledges)
 
 
 def _turns(attempt: Attempt) -> tuple[int, bool]:

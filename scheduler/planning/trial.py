@@ -15,7 +15,7 @@ from commands.state import State
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.pools import Pools
-from scheduler.planning.quota import Shares
+from scheduler.planning.quota import ShareKey, Shares
 
 HeldBits = dict[ReservationKey, tuple[tuple[NodeIndex, ...], int]]
 """Bitset of the nodes of each reservation, with the nodes that it is of."""
@@ -36,6 +36,10 @@ class Trial:
     pools: Pools | None = None
     reservations: dict[ReservationKey, Reservation] = field(default_factory=dict)
     stopping: set[AttemptKey] = field(default_factory=set)
+    uncovers: set[ShareKey] = field(default_factory=set)
+    """Teams and types of which this cycle stops what is covered: others of theirs may be covered instead."""
+    reclaims: set[ShareKey] = field(default_factory=set)
+    """Teams and types for which this cycle takes borrowed capacity back."""
     started: set[JobId] = field(default_factory=set)
     taken: list[tuple[int, Ranks]] = field(default_factory=list)
     unpledged: set[GpuType] = field(default_factory=set)

@@ -39,6 +39,11 @@ SENTENCES: list[tuple[Factor, dict[str, Any], str]] = [
         "room of 8 h100 GPUs is being made (reclaim): 1 job is stopped, 0 awaited",
     ),
     (
+        Factor.PLEDGED,
+        {"rule": "nobody", "gpus": 1, "victims": 0, "awaited": 1},
+        "room of 1 h100 GPU is being made: 0 jobs are stopped, 1 awaited",
+    ),
+    (
         Factor.OVER_LIMIT,
         {"asked": 8, "use": 4, "limit": 8},
         "asks for 8 h100 GPUs; team research uses 4 of the 8 that it may use",

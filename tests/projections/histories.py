@@ -46,7 +46,7 @@ from events.node import (
     SilenceEased,
 )
 from events.policy import PolicyChanged
-from events.preemption import PledgeEnd, PreemptionEnded, PreemptionOrdered, PreemptionRule
+from events.preemption import DISPLACING, PledgeEnd, PreemptionEnded, PreemptionOrdered
 from events.quota import QuotaChanged, TeamClassesChanged
 from events.reservation import BlocksFreed, BlocksMoved, BlocksReserved, FreedBecause
 from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieReclaimed
@@ -230,7 +230,7 @@ class History:
             return
         victim = self.state.jobs[attempt.job_id]
         if victim.state in (JobState.STARTING, JobState.RUNNING) and victim.attempt == attempt.number:
-            rule, ranks = self.random.choice(list(PreemptionRule)), attempt.ranks[:1]
+            rule, ranks = self.random.choice(DISPLACING), attempt.ranks[:1]
             made = PreemptionOrdered(
                 job_id=job.id,
                 rule=rule,

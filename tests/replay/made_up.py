@@ -14,7 +14,7 @@ from typing import Any
 
 from events.ids import Instant, JobId, TeamId
 from events.job import EndReason, JobState, PriorityClass
-from events.preemption import PreemptionRule
+from events.preemption import DISPLACING
 from replay.outcome import Displacement, JobOutcome, Outcome, Sample, Stretch, TeamSample
 from tests.replay.outcomes import H100, NOON, at, job
 
@@ -179,7 +179,7 @@ def _victim(day: _Day, one: JobOutcome, policy_name: str) -> _Running | None:
             victim_team=victim.job.team,
             preemptor=one.job_id,
             preemptor_team=one.team,
-            rule=day.random.choice(list(PreemptionRule)),
+            rule=day.random.choice(DISPLACING),
             gpus=victim.job.gpus,
             lost_gpu_s=lost * victim.job.gpus,
             ordered_at=day.now,

@@ -161,7 +161,7 @@ CASES = [
         T.PLEDGED,
         "an end that is near",
         on("b0: [8]", runs("x", gpus_per_replica=8, max_runtime_s=50), submit("a", gpus_per_replica=8), plan()),
-        {"gpus": 8, "victims": 0, "awaited": 1},
+        {"rule": "nobody", "gpus": 8, "victims": 0, "awaited": 1},
     ),
     # What the fleet has
     Case(

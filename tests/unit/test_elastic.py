@@ -12,7 +12,7 @@ from events.gang import GangAllocated, GangEnding, GangReleased, GangResized, Re
 from events.ids import lease_id
 from events.job import Elastic, EndReason, JobFinished, JobState, PriorityClass
 from events.node import NodeLost
-from events.preemption import PreemptionOrdered
+from events.preemption import PreemptionOrdered, PreemptionRule
 from events.task import TaskEnd, TaskEnded, TaskStarted
 from scheduler import effects
 from scheduler.claiming import all_claims, claims_of
@@ -176,7 +176,7 @@ class TestGiveBack:
         scenario.when(submit("w", team=BLUE, gpus_per_replica=4), plan())
         order, resized = [event for event in scenario.events if isinstance(event, PreemptionOrdered | GangResized)]
         assert isinstance(order, PreemptionOrdered)
-        assert order.victims == ()
+        assert (order.victims, order.rule) == ((), PreemptionRule.NOBODY)
         assert isinstance(resized, GangResized)
         assert (resized.because, resized.on_behalf_of) == (ResizeReason.GAVE_BACK, job_id("w"))
         (rank,) = resized.stopped

@@ -223,6 +223,7 @@ class TestWaiting:
         (room,) = made.rooms("w")
         assert room is not None
         assert (room.victims, [job for job, _ in room.awaited]) == ((), ["soon"])
+        assert room.rule is PreemptionRule.NOBODY
 
     def test_for_what_a_victim_leaves_over(self) -> None:
         """Two small jobs take back what one large victim frees; no second one is stopped."""
