@@ -19,6 +19,8 @@ from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex, TeamId, elem
 from events.job import JobElementMade, JobSpec, JobState
 
 _allocated = maker(GangAllocated)
+TOGETHER = 500
+"""Grants that are folded at once: so many that what they are about is still at hand, in the processor's own memory."""
 
 
 def make_grants(draft: Draft, placements: Iterable[Placement]) -> list[tuple[JobId, str]]:
@@ -62,8 +64,8 @@ class _Grants:
         if why is None:
             promised_n = start_pledged(self._draft, job.id) if pledge is not None else None
             self._grant(self._job_to_grant(job), placement, gpus, promised_n)
-        if pledge is not None:
-            self.fold()  # what was free for this job is so for nobody else
+        if pledge is not None or len(self._made) >= TOGETHER:
+            self.fold()  # what was free for a pledge's job is so for nobody else
         return why
 
     def fold(self) -> None:
@@ -147,7 +149,8 @@ class _Grants:
             claimed[index] = others | mask
         if _divides_a_node(spec, rows, claimed, ranks=len(ranks)):
             return "node_divided"
-        return "hint_broken" if breaks_hint(self._state, demanded(spec), ranks) else None
+        broken = len(ranks) > 1 and breaks_hint(self._state, demanded(spec), ranks)
+        return "hint_broken" if broken else None
 
     def _out_of_service(self, node: Node) -> str | None:
         """Why nothing may be granted on the node, or None."""

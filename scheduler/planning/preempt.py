@@ -55,7 +55,7 @@ def make_room(
     asks = _asks(trial, victims, job, covered, among, shape)
     best = _search(trial, victims, asks, own)
     if best is None:
-        if not (trial.started or trial.stopping):
+        if not (trial.taken or trial.stopping):
             victims.failed[shape] = victims.next_change_at()
         return None
     return _take(trial, victims, job, *best)

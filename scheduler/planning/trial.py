@@ -25,8 +25,8 @@ HeldBits = dict[ReservationKey, tuple[tuple[NodeIndex, ...], int]]
 class Trial:
     """One cycle at `now`.
 
-    `reservations`: as they will be after this cycle, by key. `stopping`: attempts that this cycle stops. `started`:
-    jobs that it starts. `taken`: what it gives, and until when that is used.
+    `reservations`: as they will be after this cycle, by key. `stopping`: attempts that this cycle stops. `taken`: what
+    it gives, but for what was pledged, and until when that is used.
     """
 
     state: State
@@ -36,7 +36,6 @@ class Trial:
     pools: Pools | None = None
     reservations: dict[ReservationKey, Reservation] = field(default_factory=dict)
     stopping: set[AttemptKey] = field(default_factory=set)
-    started: set[JobId] = field(default_factory=set)
     taken: list[tuple[int, Ranks]] = field(default_factory=list)
     unpledged: set[GpuType] = field(default_factory=set)
     """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""
