@@ -19,6 +19,8 @@ from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex, TeamId, elem
 from events.job import JobElementMade, JobSpec, JobState
 
 _allocated = maker(GangAllocated)
+TOGETHER = 500
+"""Grants that are folded at once: so many that what they are about is still at hand, in the processor's own memory."""
 
 
 def make_grants(draft: Draft, placements: Iterable[Placement]) -> list[tuple[JobId, str]]:
@@ -33,17 +35,6 @@ def make_grants(draft: Draft, placements: Iterable[Placement]) -> list[tuple[Job
     return stale
 
 
-class _Ground:
-    """A node as the grants so far leave it. `left`: mask of its free GPUs; `out`: why nothing may be granted on it."""
-
-    __slots__ = ("left", "node", "out")
-
-    def __init__(self, node: Node, left: int, out: str | None) -> None:
-        self.node = node
-        self.left = left
-        self.out = out
-
-
 class _Grants:
     """Grants that are made, and not folded yet."""
 
@@ -53,8 +44,8 @@ class _Grants:
         self._at = draft.state.meta.at
         self._epoch = draft.state.meta.epoch
         self._made: dict[JobId, GangAllocated] = {}
-        self._grounds: dict[NodeIndex, _Ground] = {}
-        """The nodes that were looked at."""
+        self._left: dict[NodeIndex, int] = {}
+        """Mask of the GPUs that they leave free, of each node in service that was looked at."""
         self._room: dict[tuple[TeamId, GpuType], int] = {}
         """GPUs that they leave each team of its guarantee and borrow limit."""
 
@@ -73,15 +64,15 @@ class _Grants:
         if why is None:
             promised_n = start_pledged(self._draft, job.id) if pledge is not None else None
             self._grant(self._job_to_grant(job), placement, gpus, promised_n)
-        if pledge is not None:
-            self.fold()  # what was free for this job is so for nobody else
+        if pledge is not None or len(self._made) >= TOGETHER:
+            self.fold()  # what was free for a pledge's job is so for nobody else
         return why
 
     def fold(self) -> None:
         """Those made so far are facts."""
         self._draft.add_all(tuple(self._made.values()))
         self._made.clear()
-        self._grounds.clear()
+        self._left.clear()
         self._room.clear()
 
     def _grant(self, job: Job, placement: Placement, gpus: int, promised_n: int | None) -> None:
@@ -95,8 +86,9 @@ class _Grants:
             promised_n=promised_n,
         )
         self._room[job.spec.team, job.spec.gpu_type] -= gpus
+        left = self._left
         for index, mask in placement.ranks:
-            self._grounds[index].left &= ~mask
+            left[index] &= ~mask
 
     def _job_to_grant(self, job: Job) -> Job:
         """The job itself; of an array its next element, which with this is a job of its own (R-7)."""
@@ -135,57 +127,52 @@ class _Grants:
 
     def _ranks_objection(self, job: Job, placement: Placement, pledged: bool) -> str | None:
         """`pledged`: its GPUs are pledged to the job itself."""
-        spec, ranks, looked_at = job.spec, placement.ranks, self._grounds
-        each, gpu_type, memory_gb_min = spec.gpus_per_replica, spec.gpu_type, spec.gpu_memory_gb_min
+        spec, ranks, rows, left = job.spec, placement.ranks, self._state.nodes.rows, self._left
+        gpu_type, each, memory_gb_min = spec.gpu_type, spec.gpus_per_replica, spec.gpu_memory_gb_min
         claimed: dict[NodeIndex, int] = {}
         for index, mask in ranks:
-            ground = looked_at.get(index) or self._look_at(index, pledged)
-            if ground is None or ground.node.gpu_type != gpu_type:
+            node = rows.get(index)
+            if node is None or node.gpu_type != gpu_type:
                 return "no_such_node"
-            if ground.out is not None:
-                return ground.out
+            free = left.get(index)
+            if free is None:
+                if (why := self._out_of_service(node)) is not None:
+                    return why
+                free = left[index] = node.free | node.pledged & ~node.used & ~node.broken if pledged else node.free
             others = claimed.get(index, 0)
-            if mask & ~ground.left or mask & others:
+            if mask & ~free or mask & others:
                 return "gpus_not_free"
             if mask.bit_count() < each:
                 return "too_few_gpus"
-            if ground.node.gpu_memory_gb < memory_gb_min:
+            if node.gpu_memory_gb < memory_gb_min:
                 return "gpu_memory"
             claimed[index] = others | mask
-        if self._divides_a_node(spec, claimed, len(ranks)):
+        if _divides_a_node(spec, rows, claimed, ranks=len(ranks)):
             return "node_divided"
-        return "hint_broken" if breaks_hint(self._state, demanded(spec), ranks) else None
+        broken = len(ranks) > 1 and breaks_hint(self._state, demanded(spec), ranks)
+        return "hint_broken" if broken else None
 
-    def _look_at(self, index: NodeIndex, pledged: bool) -> "_Ground | None":
-        """The node, if there is such a one. `pledged`: what is pledged on it is for the job itself."""
-        node = self._state.nodes.rows.get(index)
-        if node is None:
-            return None
-        free = node.free | node.pledged & ~node.used & ~node.broken if pledged else node.free
-        ground = self._grounds[index] = _Ground(node, free, self._out(node))
-        return ground
-
-    def _out(self, node: Node) -> str | None:
+    def _out_of_service(self, node: Node) -> str | None:
         """Why nothing may be granted on the node, or None."""
         if node.state is not NodeState.UP or node.drained is not None:
             return "node_not_in_service"
         return "node_not_confirmed" if node.confirmed != self._epoch else None
-
-    def _divides_a_node(self, spec: JobSpec, claimed: dict[NodeIndex, int], ranks: int) -> bool:
-        """From a node's worth up every GPU of a node is claimed (R-32)."""
-        whole: dict[int, bool] = {}
-        """Whether nodes of so many GPUs are its alone."""
-        for index, mask in claimed.items():
-            node = self._grounds[index].node
-            size = len(node.gpus)
-            if size not in whole:
-                whole[size] = takes_whole_nodes(spec, size, ranks)
-            if whole[size] and mask != node.all_gpus:
-                return True
-        return False
 
 
 def _ineligible(job: Job) -> str:
     if job.state is not JobState.QUEUED:
         return "job_not_queued"
     return "job_held" if job.held else "job_not_eligible"
+
+
+def _divides_a_node(spec: JobSpec, nodes: dict[NodeIndex, Node], claimed: dict[NodeIndex, int], *, ranks: int) -> bool:
+    """From a node's worth up every GPU of a node is claimed (R-32)."""
+    wanted: dict[int, int | None] = {}
+    """Mask that has to be claimed of nodes of each size; None: any."""
+    for index, mask in claimed.items():
+        size = len(nodes[index].gpus)
+        if size not in wanted:
+            wanted[size] = (1 << size) - 1 if takes_whole_nodes(spec, size, ranks) else None
+        if wanted[size] not in (None, mask):
+            return True
+    return False

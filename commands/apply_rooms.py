@@ -79,9 +79,11 @@ class _Standing:
         victim = state.jobs[attempt.job_id]
         share = (attempt.team, attempt.gpu_type)
         covered = room.rule is PreemptionRule.RECLAIM or self._covered(job, room)
-        borrows = [key in self._walk(share)[1]] if not self._as_planned else [self._over(share), False]
+        borrows = self._over(share) if self._as_planned else key in self._walk(share)[1]
         now, policy = state.meta.at, state.policy
-        return any(may_displace(policy, now, job, covered, victim, attempt, borrowed) for borrowed in borrows)
+        if may_displace(policy, now, job, covered, victim, attempt, borrows):
+            return True
+        return self._as_planned and borrows and may_displace(policy, now, job, covered, victim, attempt, False)
 
     def covered_still(self, room: Room, job: Job) -> bool:
         """Who reclaims has to be covered."""
@@ -166,9 +168,8 @@ def _going(state: State, room: Room) -> dict[NodeIndex, int]:
     found: dict[NodeIndex, int] = {}
     for key in (*room.victims, *room.awaited):
         attempt = state.attempts.get(key)
-        for rank, (index, mask) in enumerate(attempt.ranks if attempt is not None else ()):
-            if attempt is not None and attempt.live(rank):
-                found[index] = found.get(index, 0) | mask
+        for index, mask in attempt.held if attempt is not None else ():
+            found[index] = found.get(index, 0) | mask
     for key, stopped in room.shrinks:
         for rank in stopped:
             index, mask = state.attempts[key].ranks[rank]

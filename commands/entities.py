@@ -3,6 +3,7 @@
 Every value here is written to snapshots (commands.snapshot): plain fields only. Times in ms, durations in s.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -197,6 +198,13 @@ class Attempt:
     def stays(self, rank: int) -> bool:
         """Does the rank run on, as far as is known?"""
         return self.live(rank) and rank not in self.stopping
+
+    @property
+    def held(self) -> Sequence[tuple[NodeIndex, int]]:
+        """(node, mask) of the leases that still hold their GPUs."""
+        if max(self.phases) < RankPhase.ENDED_OK:
+            return self.ranks
+        return [held for rank, held in enumerate(self.ranks) if self.live(rank)]
 
     def live(self, rank: int) -> bool:
         """Does the rank's lease still hold its GPUs?"""

@@ -52,11 +52,12 @@ def _of_ranks(
 ) -> list[Claim]:
     """Every GPU of these ranks. A claim is filled as the tuple that it is: a commit may bring tens of thousands."""
     nodes, new = state.nodes.rows, tuple.__new__
-    claims: list[Claim] = []
-    for rank, (index, mask) in ranks:
-        node_id, lease = nodes[index].id, lease_id(job_id, attempt, rank)
-        claims += [new(Claim, (node_id, gpu, lease)) for gpu in _gpus_of(mask)]
-    return claims
+    return [
+        new(Claim, (node_id, gpu, lease))
+        for rank, (index, mask) in ranks
+        for node_id, lease in ((nodes[index].id, lease_id(job_id, attempt, rank)),)
+        for gpu in _gpus_of(mask)
+    ]
 
 
 @lru_cache(maxsize=1 << 12)

@@ -69,11 +69,14 @@ class Site:
         self.planner.feed(self.state.accept())
         self.crowd.at += 1000
 
-    def settle(self) -> None:
-        """Plan, and keep what is planned, until nothing is left to do."""
+    def settle(self) -> int:
+        """Plan, and keep what is planned, until nothing is left to do. In how many cycles."""
+        cycles = 1
         while not (plan := self.plan()).empty():
             self.decide(plan)
             self.keep()
+            cycles += 1
+        return cycles
 
 
 def end(draft: Draft, key: AttemptKey, how: TaskEnd) -> None:

@@ -142,6 +142,7 @@ def _started(job: Job, waited: int, attempt: int) -> Job:
 
 _made = maker(Attempt)
 _ending = replacer(Attempt, "ending", "ending_at", "grace_s")
+_in_state = replacer(Job, "state")
 _in_use = replacer(Node, "used", "leases")
 _out_of_the_queue = replacer(
     Job, "state", "attempt", "front", "not_before_at", "open_attempts", "waited_ms", "waits_since"
@@ -166,7 +167,7 @@ def ending(state: State, event: GangEnding) -> None:
     shown = ENDING_STATES.get(event.reason)
     runs = job.state in (JobState.STARTING, JobState.RUNNING)
     if shown is not None and runs and job.attempt == event.attempt:
-        put_job(state, replace(job, state=shown))
+        put_job(state, _in_state(job, state=shown))
 
 
 def released(state: State, event: GangReleased) -> None:

@@ -19,7 +19,7 @@ from scheduler.planning.pool import Block, Pool, PoolKey
 Place = tuple[Pool, Block, int, Islands]
 """Where a schedulable node is counted, its bit, and its islands."""
 _Inventory = tuple[GpuType, int, str, str, tuple[GpuSlot, ...]]
-_Taken = tuple[NodeIndex, int] | tuple[Block, int, list[NodeIndex]]
+_Taken = tuple[NodeIndex, int] | tuple[Block, int, int]
 
 
 class Capacity:
@@ -79,14 +79,20 @@ class Capacity:
         if answers is not None:
             self._last = (answers, index, len(self._taken))
 
-    def take_whole(self, bits: int) -> list[NodeIndex]:
-        """Take all GPUs of these nodes, which are wholly free and of one block. Returns the nodes."""
-        indexes = indexes_of(bits)
-        block = self.at[indexes[0]][1]
-        self._taken.append((block, bits, indexes))
-        block.pool.move(block, bits, len(indexes), block.pool.node_gpus, 0)
-        self.free.update(dict.fromkeys(indexes, 0))
-        return indexes
+    def take_whole(self, chunks: Iterable[int]) -> list[NodeIndex]:
+        """Take all GPUs of these nodes, which are wholly free; each bitset is of one block. Returns the nodes."""
+        nodes: list[NodeIndex] = []
+        taken: dict[Block, int] = {}
+        for bits in chunks:
+            indexes = indexes_of(bits)
+            nodes += indexes
+            block = self.at[indexes[0]][1]
+            taken[block] = taken.get(block, 0) | bits
+        for block, bits in taken.items():
+            self._taken.append((block, bits, bits.bit_count()))
+            block.pool.move(block, bits, bits.bit_count(), block.pool.node_gpus, 0)
+        self.free.update(dict.fromkeys(nodes, 0))
+        return nodes
 
     def mark(self) -> int:
         """A place in the trial to come back to."""
@@ -99,9 +105,9 @@ class Capacity:
             if len(entry) == 2:
                 masks[entry[0]] = masks.get(entry[0], 0) | entry[1]
             else:
-                block, bits, indexes = entry
-                block.pool.move(block, bits, len(indexes), 0, block.pool.node_gpus)
-                self.free.update(dict.fromkeys(indexes, (1 << block.pool.node_gpus) - 1))
+                block, bits, count = entry
+                block.pool.move(block, bits, count, 0, block.pool.node_gpus)
+                self.free.update(dict.fromkeys(indexes_of(bits), (1 << block.pool.node_gpus) - 1))
         for index, mask in masks.items():
             before = self.free[index]
             self.free[index] = after = before | mask

@@ -232,9 +232,7 @@ def _on_one_node(ask: Ask, gpus: int, usable: int | None) -> list[Chunk] | None:
 
 def _lay_whole(capacity: Capacity, ask: Ask, chosen: list[Chunk]) -> Ranks:
     """Ranks in order over the nodes; the last rank of each node claims what is left of it (R-32)."""
-    nodes: list[NodeIndex] = []
-    for bits, _ in chosen:
-        nodes += capacity.take_whole(bits)
+    nodes = capacity.take_whole([bits for bits, _ in chosen])
     masks = _masks(ask.pool.node_gpus, ask.each, ask.per_node)
     if len(masks) == 1:
         return tuple(zip(nodes, repeat(masks[0])))

@@ -154,7 +154,6 @@ class Cycle:
         self._turns.placements += placements
         for placement in placements:
             job, pledge = self._trial.state.jobs[placement.job_id], self._trial.state.pledges[placement.job_id]
-            self._trial.started.add(job.id)
             gpu_s = pledge.gpus * advance_s(job, self._trial.policy.fair_advance_s)
             self._planner.fair.grant(pledge.team, pledge.gpu_type, gpu_s)
 

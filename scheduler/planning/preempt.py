@@ -9,7 +9,7 @@ the victims and those that are awaited. All of it or nothing: nobody is stopped 
 from collections.abc import Iterable
 
 from commands.displace import may_displace
-from commands.entities import Attempt, AttemptKey, Job
+from commands.entities import AttemptKey, Job
 from commands.plan import Ranks, Room
 from commands.rows import maker
 from commands.shape import charged_gpus
@@ -19,7 +19,7 @@ from events.preemption import PreemptionRule
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.preempt_ask import Ask, Found, Step, least
-from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Entry, could_give, levels_of
+from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Entry
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
 from scheduler.planning.preempt_own import Own, give_way, standing_of, with_stopped
@@ -49,8 +49,6 @@ def make_room(
             return None
         victims = VictimIndex(trial.state, trial.shares)
     victims.refresh(trial.now)
-    if not could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered)):
-        return None
     own = give_way(trial, victims, job, trial.charge(job))
     if own is None:
         return None
@@ -63,7 +61,7 @@ def make_room(
     asks = _asks(trial, victims, job, covered, among, shape)
     best = _search(trial, victims, asks, own)
     if best is None:
-        if not (trial.started or trial.stopping):
+        if not (trial.taken or trial.stopping):
             victims.failed[shape] = victims.next_change_at()
         return None
     return _take(trial, victims, job, *best)
@@ -189,9 +187,13 @@ def _comes_back(trial: Trial, victims: VictimIndex, ask: Ask, found: Found) -> b
 
 
 def _solve(ask: Ask) -> Found | None:
-    """The first step in which there is a solution."""
+    """The first step in which there is a solution. Where there was none for a job before this one there is none now,
+    unless more came free than was made room for: rooms only take."""
     wide = ask.hint.spread in (Span.RACK, Span.BLOCK)
-    for number, step in enumerate(ask.steps):
+    if ask.spec.gpu_type in ask.trial.left_over:
+        ask.begin = 0
+    for number in range(ask.begin, len(ask.steps)):
+        step = ask.steps[number]
         if not ask.whole:
             found = _less_than_a_node(ask, number, step)
         elif wide:
@@ -200,6 +202,7 @@ def _solve(ask: Ask) -> Found | None:
             found = emptied(ask, number, step, wanted_nodes(ask))
         if found is not None:
             return found
+        ask.begin = number + 1
     return None
 
 
@@ -230,14 +233,14 @@ def _take(
     there = [rank.key for rank in found.victims]
     borrowed = any(_is_borrowed(victims.entries[key].level) for key in there)
     stopped = tuple(sorted((*own, *there)))
-    theirs = _held_on(victims, found)
-    victims.stop(there)
+    freed = victims.stop(there)
     trial.stopping.update(stopped)
     trial.uncovers.update(_uncovered(trial, stopped))
     ranks = _lay(trial, victims, ask, found.nodes)
+    by_node = _by_node(ranks)
     awaited: set[AttemptKey] = set()
     shrinks: dict[AttemptKey, list[int]] = {}
-    for index, mask in _by_node(ranks).items():
+    for index, mask in by_node.items():
         free = mask & trial.capacity.free[index]
         if free:
             trial.capacity.take(index, free)
@@ -245,10 +248,10 @@ def _take(
             for key, lent in victims.lent_on(index, mask).items():
                 shrinks.setdefault(key, []).extend(lent)
                 victims.shrink(key, lent)
-        if mask & ~free & ~theirs[index]:
+        if mask & ~free & ~freed.get(index, 0):
             awaited.update(_holders(trial, victims, index, mask))
         victims.pledge(index, mask)
-    if _leaves_over(trial, _by_node(ranks), stopped, shrinks):
+    if job.spec.gpu_type not in trial.left_over and _leaves_over(trial, by_node, stopped, shrinks):
         trial.left_over.add(job.spec.gpu_type)
     victims.settle()
     trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
@@ -272,13 +275,16 @@ def _leaves_over(
     trial: Trial, room: dict[NodeIndex, int], stopped: Iterable[AttemptKey], shrinks: dict[AttemptKey, list[int]]
 ) -> bool:
     """Does more come free by it than the room takes? Then it is there for others to wait for."""
-    attempts: list[tuple[Attempt, list[int] | None]] = [(trial.state.attempts[key], None) for key in stopped]
-    attempts += [(trial.state.attempts[key], ranks) for key, ranks in shrinks.items()]
+    attempts = trial.state.attempts.rows
+    for key in stopped:
+        for index, mask in attempts[key].held:
+            if mask & ~room.get(index, 0):
+                return True
     return any(
-        mask & ~room.get(index, 0)
-        for attempt, given in attempts
-        for rank, (index, mask) in enumerate(attempt.ranks)
-        if attempt.live(rank) and (given is None or rank in given)
+        attempts[key].live(rank) and mask & ~room.get(index, 0)
+        for key, ranks in shrinks.items()
+        for rank, (index, mask) in enumerate(attempts[key].ranks)
+        if rank in ranks
     )
 
 
@@ -299,18 +305,6 @@ def _rule(stopped: tuple[AttemptKey, ...], reclaims: bool) -> PreemptionRule:
 
 def _is_borrowed(level: int) -> bool:
     return level < COVERED or level == SHIELDED
-
-
-def _held_on(victims: VictimIndex, found: Found) -> dict[NodeIndex, int]:
-    """GPUs of the victims on each node that the job will use."""
-    going = set(found.victims)
-    held: dict[NodeIndex, int] = {}
-    for index in found.nodes:
-        held[index] = 0
-        for item in victims.places[index].items:
-            if item.rank in going:
-                held[index] |= item.mask
-    return held
 
 
 def _by_node(ranks: Ranks) -> dict[NodeIndex, int]:

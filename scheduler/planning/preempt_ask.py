@@ -54,9 +54,9 @@ def least(spec: JobSpec) -> JobSpec:
 
 
 class Ask:
-    """The search for jobs of one shape on the nodes of one kind: `job`, and those that are alike. `gpus`: what each
-    would be charged there. `among`: bitset of the nodes that they may use. `hint`: what has to hold. `steps`: numbered,
-    the least harm first."""
+    """The search for jobs of one shape on the nodes of one kind: `job`, and those that are alike. `need`: GPUs that one
+    asks for; `gpus`: that it would be charged there. `among`: bitset of the nodes that they may use. `hint`: what has
+    to hold. `steps`: numbered, the least harm first; `begin`: those before it have no solution."""
 
     def __init__(self, trial: Trial, index: VictimIndex, job: Job, covered: bool, ground: Ground, among: int) -> None:
         self.trial = trial
@@ -65,12 +65,14 @@ class Ask:
         self.spec = spec = least(job.spec)
         self.covered = covered
         self.ground = ground
+        self.need = spec.gpus
         self.gpus = charged_gpus(spec, ground.node_gpus)
         self.whole = takes_whole_nodes(spec, ground.node_gpus)
         self.among = among
         self.hint = demanded(spec)
         self.gpus_max = self.gpus * trial.policy.evicted_percent_max // 100
         self.steps = self._steps()
+        self.begin = 0
 
     # Who may be displaced
 
@@ -98,7 +100,10 @@ class Ask:
 
     def nodes_with(self, step: Step, count: int) -> int:
         """Bitset of the nodes that could give `count` GPUs."""
-        bits = self.ground.at_least(step.view, count) & self.among & ~step.disputed
+        bits = self.ground.at_least(step.view, count) & self.among
+        if not step.disputed:
+            return bits
+        bits &= ~step.disputed
         for index in indexes_of(step.disputed & self.ground.all):
             if self.obtainable(step, self.index.places[index]) >= count:
                 bits |= 1 << index

@@ -5,7 +5,7 @@ be emptied for it" is one look into a bitset. Which views a job has, and in whic
 agrees with commands.displace.may_displace is shown by test.
 """
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
@@ -97,6 +97,44 @@ class Entry(NamedTuple):
         return Entry(AWAITED, self.gpu_type, self.rank, self.nodes, self.lent, self.going)
 
 
+class Ranking:
+    """(rank, node) of attempts, best first. Those that are gone are taken out when they are met."""
+
+    __slots__ = ("_gone", "_there")
+
+    def __init__(self) -> None:
+        self._there: list[tuple[Rank, NodeIndex]] = []
+        self._gone: set[tuple[Rank, NodeIndex]] = set()
+
+    def __bool__(self) -> bool:
+        return len(self._there) > len(self._gone)
+
+    def add(self, rank: Rank, index: NodeIndex) -> None:
+        one = (rank, index)
+        if one in self._gone:
+            self._gone.discard(one)
+        else:
+            insort(self._there, one)
+
+    def discard(self, rank: Rank, index: NodeIndex) -> None:
+        """It is there."""
+        self._gone.add((rank, index))
+        if len(self._gone) > 64 and 2 * len(self._gone) > len(self._there):
+            self._there = [one for one in self._there if one not in self._gone]
+            self._gone.clear()
+
+    def first(self, nodes: int) -> tuple[Rank, NodeIndex] | None:
+        """The best that lies on one of the nodes."""
+        there, gone = self._there, self._gone
+        while gone and there and there[0] in gone:
+            gone.discard(there[0])
+            del there[0]
+        for one in there:
+            if nodes >> one[1] & 1 and one not in gone:
+                return one
+        return None
+
+
 class Place:
     """What a node could give. `base`: its GPUs that are free, lent, or about to be free; `counts`: with the victims of
     each view."""
@@ -147,7 +185,7 @@ GroundKey = tuple[GpuType, int]
 
 class Ground:
     """Nodes of one type and size. `views[v][count]`: bitset of those that could give so many GPUs in view v.
-    `ranked[level, size][team]`: (rank, node) of the attempts that hold `size` GPUs of a node, best first."""
+    `ranked[level, size][team]`: the attempts that hold `size` GPUs of a node."""
 
     def __init__(self, key: GroundKey) -> None:
         self.key = key
@@ -159,7 +197,7 @@ class Ground:
         self.blocks: dict[BlockId, int] = {}
         self.racks: dict[tuple[BlockId, str], int] = {}
         self.memory: dict[int, int] = {}
-        self.ranked: dict[tuple[int, int], dict[TeamId, list[tuple[Rank, NodeIndex]]]] = {}
+        self.ranked: dict[tuple[int, int], dict[TeamId, Ranking]] = {}
         self._present = [0] * LEVELS
         """How many there are of each level."""
 
@@ -209,15 +247,18 @@ class Ground:
         """An attempt holds GPUs of the node."""
         self._present[item.level] += 1
         by_team = self.ranked.setdefault((item.level, item.mask.bit_count()), {})
-        insort(by_team.setdefault(item.rank.team, []), (item.rank, index))
+        ranking = by_team.get(item.rank.team)
+        if ranking is None:
+            ranking = by_team[item.rank.team] = Ranking()
+        ranking.add(item.rank, index)
 
     def rank_out(self, item: Item, index: NodeIndex) -> None:
         """It does so no more, or otherwise."""
         self._present[item.level] -= 1
         by_team = self.ranked[item.level, item.mask.bit_count()]
-        ranked = by_team[item.rank.team]
-        del ranked[bisect_left(ranked, (item.rank, index))]
-        if not ranked:
+        ranking = by_team[item.rank.team]
+        ranking.discard(item.rank, index)
+        if not ranking:
             del by_team[item.rank.team]
 
     def with_memory(self, memory_gb_min: int) -> int:
@@ -232,7 +273,8 @@ class Ground:
         """Bitset of the nodes that could give `count` GPUs or more."""
         bits = 0
         for nodes in self.views[view][max(0, count) :]:
-            bits |= nodes
+            if nodes:
+                bits |= nodes
         return bits
 
 

@@ -15,7 +15,7 @@ SETS_MAX = 500
 
 def on_one_node(ask: Ask, number: int, step: Step) -> Found | None:
     """The cheapest victims on one node that hold the whole job; None where there are none in this step."""
-    need = ask.spec.gpus
+    need = ask.need
     nodes = ask.nodes_with(step, need)
     if not nodes:
         return None
@@ -37,35 +37,35 @@ def on_one_node(ask: Ask, number: int, step: Step) -> Found | None:
 def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
     """The best single victim: few GPUs, little work lost, of the team that is furthest over its share, begun late, by
     job id (R-40)."""
-    need, ground, own_team, others = ask.spec.gpus, ask.ground, ask.spec.team, VIEWS[step.view]
-    share, gpu_type = ask.index.over_share, ask.spec.gpu_type
-    best: tuple[Rank, NodeIndex] | None = None
-    place: tuple[object, ...] = ()
+    need, ground, own_team, others = ask.need, ask.ground, ask.spec.team, VIEWS[step.view]
+    firsts: list[tuple[Rank, NodeIndex]] = []
+    least = (0, 0)
     for (level, size), by_team in ground.ranked.items():
         if not by_team or not (level in others or level in step.own):
             continue
         there = nodes & ground.at_least(0, need - size)
         if not there:
             continue
-        for team, ranked in by_team.items():
+        for team, ranking in by_team.items():
             if level not in (step.own if team == own_team else others):
                 continue
-            found = _first(ranked, there)
-            if found is None or (best is not None and found[0][:2] > best[0][:2]):
+            found = ranking.first(there)
+            if found is None:
                 continue
-            rank = found[0]
-            its_place = (rank[0], rank[1], -share(rank.team, gpu_type), rank[3:], found[1])
-            if best is None or its_place < place:
-                best, place = found, its_place
-    return None if best is None else Found(number, ask.cost((best[0],)), [best[1]], [best[0]])
+            harm = found[0][:2]
+            if not firsts or harm < least:
+                firsts, least = [found], harm
+            elif harm == least:
+                firsts.append(found)
+    if not firsts:
+        return None
+    rank, index = firsts[0] if len(firsts) == 1 else min(firsts, key=lambda found: _tie(ask, *found))
+    return Found(number, ask.cost((rank,)), [index], [rank])
 
 
-def _first(ranked: list[tuple[Rank, NodeIndex]], there: int) -> tuple[Rank, NodeIndex] | None:
-    """The best that lies on one of the nodes."""
-    for found in ranked:
-        if there >> found[1] & 1:
-            return found
-    return None
+def _tie(ask: Ask, rank: Rank, index: NodeIndex) -> tuple[object, ...]:
+    """Between victims with as few GPUs and as little work lost."""
+    return (-ask.index.over_share(rank.team, ask.spec.gpu_type), rank[3:], index)
 
 
 # Several victims
@@ -76,7 +76,7 @@ def _several(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
     best: Found | None = None
     for index in _least_short(ask, nodes):
         place = ask.index.places[index]
-        need = ask.spec.gpus - place.counts[0]
+        need = ask.need - place.counts[0]
         victims = _fewest(ask, ask.items(step, place), need)
         found = ask.found(number, [index], victims)
         if best is None or found[:2] < best[:2]:

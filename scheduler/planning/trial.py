@@ -25,8 +25,8 @@ HeldBits = dict[ReservationKey, tuple[tuple[NodeIndex, ...], int]]
 class Trial:
     """One cycle at `now`.
 
-    `reservations`: as they will be after this cycle, by key. `stopping`: attempts that this cycle stops. `started`:
-    jobs that it starts. `taken`: what it gives, and until when that is used.
+    `reservations`: as they will be after this cycle, by key. `stopping`: attempts that this cycle stops. `taken`: what
+    it gives, but for what was pledged, and until when that is used.
     """
 
     state: State
@@ -40,7 +40,6 @@ class Trial:
     """Teams and types of which this cycle stops what is covered: others of theirs may be covered instead."""
     reclaims: set[ShareKey] = field(default_factory=set)
     """Teams and types for which this cycle takes borrowed capacity back."""
-    started: set[JobId] = field(default_factory=set)
     taken: list[tuple[int, Ranks]] = field(default_factory=list)
     unpledged: set[GpuType] = field(default_factory=set)
     """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""

@@ -140,7 +140,7 @@ class Turns:
         """The turn of a job. False: others of its shape need not be tried."""
         trial, planner = self._trial, self._planner
         job = trial.state.jobs.rows[job_id]
-        if job_id in trial.state.pledges.rows or job_id in trial.started:
+        if job_id in trial.state.pledges.rows:
             return True
         holder = job_id if trial.reservations and trial.holds(job_id) else None
         if (line.failed is not None or holder is not None) and self._known_to_fail(line, job, holder):
@@ -313,9 +313,7 @@ class Turns:
         trial.shares.start((spec.team, spec.gpu_type), gpus)
         self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
         self._touched.add(spec.gpu_type)
-        if job.elements is None:
-            trial.started.add(job.id)
-        else:
+        if job.elements is not None:
             self._elements[job.id] = self._elements.get(job.id, 0) + 1
             self.ranks_left -= ELEMENT_RANKS
         left_s = job.left_s

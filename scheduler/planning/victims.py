@@ -274,8 +274,8 @@ class VictimIndex:
 
     # For trial
 
-    def stop(self, keys: Iterable[AttemptKey]) -> None:
-        """Attempts are to be stopped: their GPUs are about to come free. `settle` has to follow."""
+    def stop(self, keys: Iterable[AttemptKey]) -> dict[NodeIndex, int]:
+        """Attempts are to be stopped: their GPUs are about to come free, by node. `settle` has to follow."""
         touched: dict[NodeIndex, set[Rank]] = {}
         for key in keys:
             entry = self.entries[key]
@@ -285,24 +285,30 @@ class VictimIndex:
             self.entries[key] = entry.awaited()
             for index in entry.nodes:
                 touched.setdefault(index, set()).add(entry.rank)
+        freed: dict[NodeIndex, int] = {}
         for index, ranks in touched.items():
             place = self.places.get(index)
             if place is not None:
-                self._free_of(place, ranks)
+                freed[index] = self._free_of(place, ranks)
+        return freed
 
-    def _free_of(self, place: Place, ranks: set[Rank]) -> None:
+    def _free_of(self, place: Place, ranks: set[Rank]) -> int:
+        """Mask of what they hold on the node."""
         left: list[Item] = []
+        freed = 0
         for item in place.items:
             if item.rank in ranks:
-                place.awaited |= item.mask
+                freed |= item.mask
                 place.ground.rank_out(item, place.index)
                 self.held_by[item.rank.team, item.level] &= ~place.bit
             else:
                 left.append(item)
+        place.awaited |= freed
         place.items = tuple(left)
         for item in left:
             self.held_by[item.rank.team, item.level] |= place.bit
         self._changed.add(place)
+        return freed
 
     def lent_on(self, index: NodeIndex, mask: int) -> dict[AttemptKey, list[int]]:
         """Lent ranks that hold some of these GPUs of a node."""
