@@ -40,7 +40,9 @@ def walk_in_order(
         row = rows[key]
         (stay if row.ending is None and key not in going else go).append((turn, row.charged, key))
     if pledges:
-        stay += [(_turn(jobs[row.job_id], (row.ordered_n, False)), row.gpus, None) for row in pledges if row.job_id in jobs]
+        stay += [
+            (_turn(jobs[row.job_id], (row.ordered_n, False)), row.gpus, None) for row in pledges if row.job_id in jobs
+        ]
         stay.sort(key=itemgetter(0))
     for _, gpus, attempt in (*stay, *go):
         if gpus <= left:

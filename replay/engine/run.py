@@ -272,7 +272,6 @@ class Replay:
             if isinstance(event, GangResized) and event.stopped:
                 self._grew_smaller = True
 
-
     def _no_matter_who_runs(self) -> bool:
         """Is nobody in the queue for whom others might be stopped, and is there nobody who could grow?"""
         planner = self.core.planner

@@ -20,7 +20,7 @@ from scheduler.planning.fit import find_with_fallback
 from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.preempt_ground import could_give, levels_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
-from scheduler.planning.quota import untouchable
+from scheduler.planning.quota import Standing, untouchable
 from scheduler.planning.trial import Trial
 
 if TYPE_CHECKING:
@@ -242,7 +242,10 @@ class Turns:
                 return True
             if self._make_room(job, False):
                 return True
-            self._over(job.id, FreedBecause.GONE)
+            if alone or self._limited(line, standing):
+                self._over(job.id, FreedBecause.GONE)
+            else:
+                self._hold(job, reserve.overtaken(self._trial, job, covered))
             return False
         gpus_max = standing.covered_room if alone else standing.room
         if self._start_on_free(job, gpus_max):
@@ -256,6 +259,11 @@ class Turns:
             return True
         self._hold(job, lower)
         return False
+
+    def _limited(self, line: Line, standing: Standing) -> bool:
+        """Is it the team's limit that stops a job that is too large for its room? A team that may have all there is
+        has too little room only because too little is free: its job waits for ends, like others."""
+        return standing.limit < self._trial.capacity.total_schedulable.get(line.gpu_type, 0)
 
     def _in_pool(self, job: Job) -> bool:
         """Outside its team's guarantee prod-serving starts in its pool only (R-40)."""
