@@ -18,7 +18,7 @@ from events.reservation import FreedBecause
 from scheduler.planning import elastic, preempt, reserve
 from scheduler.planning.fit import find_with_fallback
 from scheduler.planning.forecast import UNLIMITED
-from scheduler.planning.preempt_ground import could_give, levels_of
+from scheduler.planning.preempt_ground import could_empty, could_give, levels_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
 from scheduler.planning.quota import Standing, untouchable
 from scheduler.planning.trial import Trial
@@ -146,7 +146,8 @@ class Turns:
         note = planner.memory.of(line, holder) if line.failed is not None or holder is not None else None
         if line.gpu_type in self._touched and (line.gpu_type in trial.left_over or (holder and self._seeks(job))):
             note = None
-        if note is not None and trial.now < note.until and note.stamp == self._stamp(line, job):
+        stamp = self._stamp(line, job) if note is not None and trial.now < note.until else None
+        if note is not None and note.stamp == stamp:
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
         held, before = self._holds_made, (trial.reservations.copy(), self.holds.copy(), self.holds_over.copy())
@@ -163,7 +164,7 @@ class Turns:
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
         if held == self._holds_made:
-            self._remember(line, job, holder)
+            self._remember(line, job, holder, stamp if len(self.holds_over) == len(before[2]) else None)
         return False
 
     def elements_left(self, job_id: JobId) -> bool:
@@ -174,13 +175,17 @@ class Turns:
 
     # What is remembered
 
-    def _remember(self, line: Line, job: Job, holder: JobId | None) -> None:
+    def _remember(self, line: Line, job: Job, holder: JobId | None, stamp: Stamp | None) -> None:
         """It failed, and why that holds. What only the counts of the present trial say is looked up again each time;
-        what was searched for in vain holds of the state, and only while nothing was taken for trial."""
-        stamp = self._stamp(line, job)
+        what was searched for in vain holds of the state, and only while nothing was taken for trial. `stamp`: where it
+        is known."""
+        taken = line.gpu_type in self._touched or line.gpu_type in self._trial.unpledged
+        if taken and stamp is None and self._trial.capacity.could_hold(line.spec):
+            return
+        stamp = self._stamp(line, job) if stamp is None else stamp
         if stamp[:3] == _HOPELESS:
             self._planner.memory.note(line, holder, stamp, ALWAYS)
-        elif line.gpu_type not in self._touched and line.gpu_type not in self._trial.unpledged:
+        elif not taken:
             self._planner.memory.note(line, holder, stamp, self._until(job))
 
     def _stamp(self, line: Line, job: Job) -> Stamp:
@@ -211,7 +216,10 @@ class Turns:
         if not trial.shares.anybody_on(job.spec.gpu_type):
             return False
         victims.refresh(trial.now)
-        gives = could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered))
+        levels = levels_of(job.priority_class, covered)
+        gives = could_give(victims.grounds, job.spec.gpu_type, levels) and could_empty(
+            victims.grounds, victims.held_by, job, covered
+        )
         self._planner.somebody_gives |= gives
         return gives
 
