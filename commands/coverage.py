@@ -16,8 +16,8 @@ from events.ids import GpuType, TeamId
 from events.job import CLASS_RANK
 
 Turn = tuple[bool, int, tuple[int, bool], str]
-"""(may be displaced, class rank, (the commit in which its GPUs were promised, they were granted without a pledge), job):
-lower goes first. It holds for as long as the job's class does."""
+"""(may be displaced, class rank, (the commit in which its GPUs were promised, they were granted without a pledge), its
+job): lower goes first. It holds for as long as the job's class does."""
 
 
 def walk(

@@ -31,9 +31,10 @@ from commands.shape import count_node
 from commands.state import State
 from events.ids import ClusterId
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Version of the decision rules: raised with every change that could decide an input otherwise (R-90, P-23), and with
-what inputs record of themselves. 2: the scheduling policy; cycles and conflicts with their whole input."""
+what inputs record of themselves. 2: the scheduling policy; cycles and conflicts with their whole input. 3: within a
+team a reservation is overtaken by class alone; a team whose limit is all there is has nodes held too."""
 
 ROWS: dict[str, type] = {
     "meta": Meta,

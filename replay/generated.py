@@ -1,9 +1,13 @@
 """A generated day by the figures of R-100, for a fleet of any size: to size a fleet, and to measure with. Seeded.
 
-Nine of ten jobs want a node or less. A few per thousand are giants, a 24th to a third of the fleet: they hold most of
-the GPU-hours. Run times go from two minutes to three days, most of them short; people ask for more time than they
-need. One in eight waits already as the day begins. A fifth comes in bursts: sweeps of one team, 50 a second. Of each
-kind of job the run times are stretched until together they ask for its part of `load` of the fleet's GPU-hours.
+Nine of ten jobs want a node or less. A few dozen are giants, a 23rd to a third of the fleet: they hold most of the
+GPU-hours. Many jobs run for two minutes; the others from ten minutes to three days, the longer the rarer (Pareto, with
+an exponent of 1, which is what users of shared clusters do). People ask for more time than they need. One in eight
+waits already as the day begins. A fifth comes in bursts: sweeps of one team, 50 a second, most of them preemptible.
+Teams are at work at different hours, so that what one leaves idle another borrows, and has to give back.
+
+Of each kind of job the run times are stretched until together, up to midnight, they ask for its part of `load` of the
+fleet's GPU-hours. So at the busiest hours more is asked for than there is.
 """
 
 from collections.abc import Iterator
@@ -26,19 +30,23 @@ LIMIT_MAX_S = 7 * DAY_S
 SMALL = ((1, 1),) * 50 + ((1, 2),) * 15 + ((1, 4),) * 15 + ((1, 8),) * 20
 """(replicas, GPUs of each), each as likely as it is often here."""
 MIDDLE_NODES = (2,) * 6 + (4,) * 4 + (8,) * 2 + (16,)
-GIANT_PARTS = (24, 24, 24, 12, 12, 6, 3)
-"""One part of so many of the fleet's nodes."""
+GIANT_NODES = (128, 128, 128, 256, 256, 512, 1024)
+"""1,024 to 8,192 GPUs of a fleet of 3,000 nodes of eight; of another as much in proportion."""
+WHOLE_FLEET = 3_000
 HOURS = (4, 3, 3, 3, 3, 3, 4, 4, 5, 6, 7, 7, 6, 7, 7, 7, 6, 5, 5, 4, 4, 4, 4, 4)
 """How many jobs come in each hour of the day, in proportion."""
+SHIFTS_H = (0, 0, 0, 3, -3, 8, 12)
+"""By how much a team's day is later than that."""
 CLASSES = {
     PriorityClass.PROD_SERVING: 2,
     PriorityClass.PROD_BATCH: 13,
     PriorityClass.RESEARCH: 60,
     PriorityClass.PREEMPTIBLE: 25,
 }
-PARTS = {"giant": 55, "middle": 25, "small": 20}
+PARTS = {"giant": 60, "middle": 18, "small": 22}
 """Percent of the GPU-hours that each kind asks for."""
-BURSTS_PERCENT, BURST_JOBS, BURST_A_SECOND = 20, (50, 400), 50
+BURSTS_PERCENT, BURST_JOBS, BURST_A_SECOND = 20, (100, 800), 50
+SWEEPS_PREEMPTIBLE_PERCENT, SHORT_PERCENT = 75, 40
 SMALL_PERCENT, BACKLOG_PERCENT = 90, 12
 CANCELLED_PERCENT, FAILED_PERCENT = 4, 6
 FAULTS_PER_THOUSAND_NODES = 5
@@ -82,7 +90,7 @@ def day(
     for kind, percent in PARTS.items():
         own = [place for place, other in enumerate(kinds) if other == kind]
         wanted = load * fleet.gpus * length_s * percent / 100
-        for place, arrival in zip(own, stretched([made[place] for place in own], wanted), strict=True):
+        for place, arrival in zip(own, stretched([made[place] for place in own], wanted, length_s), strict=True):
             made[place] = arrival
     made.sort(key=lambda arrival: arrival.at)
     return Scenario(
@@ -179,25 +187,32 @@ def _size(draw: Random, kind: str, fleet: Fleet) -> tuple[int, int]:
         return replicas, min(each, fleet.node_gpus)
     if kind == "middle":
         return min(draw.choice(MIDDLE_NODES), fleet.nodes), fleet.node_gpus
-    return max(1, round(fleet.nodes / draw.choice(GIANT_PARTS))), fleet.node_gpus
+    return max(1, fleet.nodes * draw.choice(GIANT_NODES) // WHOLE_FLEET), fleet.node_gpus
 
 
 def _run_s(draw: Random, kind: str) -> int:
-    """Many of two minutes; the others spread evenly over the powers of two up to days."""
+    """Many of two minutes; of the others half of those that run for some time run for twice as long."""
     if kind == "giant":
         return draw.randrange(HOUR_S, 6 * HOUR_S)
-    if kind == "small" and draw.randrange(100) < 30:
+    if kind == "small" and draw.randrange(100) < SHORT_PERCENT:
         return SHORTEST_S
-    power = draw.randrange(10) + draw.randrange(2)
-    return draw.randrange(600 << power, 1200 << power) // 2
+    least, most = 600, LONGEST_S
+    return round(least / (1 - draw.random() * (1 - least / most)))
 
 
 def _swarm(draw: Random, drafts: list[_Draft], kinds: list[str]) -> None:
-    """Small jobs of one burst are alike: a sweep."""
+    """Small jobs of one burst are alike: a sweep. What one tries takes about as long as what another does."""
     for first, last in _bursts(draw, kinds):
+        alike = [place for place in range(first, last) if kinds[place] == "small"]
+        if not alike:
+            continue
+        one = drafts[alike[0]]
+        if draw.randrange(100) < SWEEPS_PREEMPTIBLE_PERCENT:
+            one = replace(one, priority_class=PriorityClass.PREEMPTIBLE)
+        for place in alike:
+            drafts[place] = replace(one, run_s=max(SHORTEST_S, one.run_s * draw.randrange(80, 121) // 100))
         for place in range(first, last):
-            if kinds[place] == "small":
-                drafts[place] = replace(drafts[first], run_s=drafts[place].run_s)
+            drafts[place] = replace(drafts[place], team=one.team)
 
 
 def _bursts(draw: Random, kinds: list[str]) -> Iterator[tuple[int, int]]:
@@ -214,16 +229,17 @@ def _times(draw: Random, drafts: list[_Draft], kinds: list[str], length_s: int) 
     found: list[int] = []
     single = len(kinds) - len(kinds) * BURSTS_PERCENT // 100
     began, team = 0, TeamId("")
+    shifts = {team: draw.choice(SHIFTS_H) for team in sorted({draft.team for draft in drafts})}
     for place, draft in enumerate(drafts):
         if place < single or draft.team != team:
             waits = draw.randrange(100) < BACKLOG_PERCENT and place < single
-            began, team, first = 0 if waits else _moment(draw, length_s), draft.team, place
+            began, team, first = 0 if waits else _moment(draw, shifts[draft.team], length_s), draft.team, place
         found.append(began if place < single else min(length_s - 1, began + (place - first) // BURST_A_SECOND))
     return found
 
 
-def _moment(draw: Random, length_s: int) -> int:
-    hour = draw.choices(range(24), HOURS)[0]
+def _moment(draw: Random, shift_h: int, length_s: int) -> int:
+    hour = (draw.choices(range(24), HOURS)[0] + shift_h) % 24
     return (hour * HOUR_S + draw.randrange(HOUR_S)) * length_s // DAY_S
 
 
@@ -256,23 +272,28 @@ def _arrival(draw: Random, draft: _Draft, at_s: int) -> Arrival:
 # Run times
 
 
-def stretched(arrivals: list[Arrival], gpu_s: float) -> list[Arrival]:
-    """The same jobs, run longer or shorter in proportion, until together they ask for so much. Times stay within two
-    minutes and three days, so the factor is found by halving."""
+def stretched(arrivals: list[Arrival], gpu_s: float, length_s: int) -> list[Arrival]:
+    """The same jobs, run longer or shorter in proportion, until together they would ask for so much before the day is
+    over, if all started at once. Times stay within two minutes and three days, and two minutes stay two minutes, so
+    the factor is found by halving."""
+    ends_at = _at(length_s)
     low, high = 0.0, 1000.0
     for _ in range(50):
         factor = (low + high) / 2
-        asked = sum(arrival.spec.gpus * _bounded(arrival.work.run_s * factor) for arrival in arrivals)
+        asked = sum(
+            arrival.spec.gpus * min((ends_at - arrival.at) // 1000, _run_times(arrival.work.run_s, factor))
+            for arrival in arrivals
+        )
         low, high = (factor, high) if asked < gpu_s else (low, factor)
     return [_longer(arrival, high) for arrival in arrivals]
 
 
-def _bounded(run_s: float) -> int:
-    return min(LONGEST_S, max(SHORTEST_S, round(run_s)))
+def _run_times(run_s: int, factor: float) -> int:
+    return run_s if run_s <= SHORTEST_S else min(LONGEST_S, max(SHORTEST_S, round(run_s * factor)))
 
 
 def _longer(arrival: Arrival, factor: float) -> Arrival:
-    run_s = _bounded(arrival.work.run_s * factor)
+    run_s = _run_times(arrival.work.run_s, factor)
     asked_s = round((arrival.spec.max_runtime_s or 0) * run_s / arrival.work.run_s)
     return replace(
         arrival,

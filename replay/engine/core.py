@@ -23,9 +23,6 @@ from scheduler.timers import Timers
 
 EPOCH = Epoch(1)
 PERSON, SCHEDULER = Principal("user:replay"), Principal("scheduler")
-CYCLES_MAX = 1_000
-"""Cycles in a row that all change something: more is a loop."""
-
 _input = maker(Input)
 
 Decide = Callable[[Draft], object]
@@ -33,6 +30,9 @@ Decide = Callable[[Draft], object]
 
 class Core:
     """One cluster and its leader, from `at` on."""
+
+    cycles_max = 1_000
+    """Cycles in a row that all change something: more is a loop."""
 
     def __init__(self, cluster: ClusterId, at: Instant) -> None:
         self.state = State(cluster)
@@ -110,10 +110,10 @@ class Core:
 
     def plan(self) -> int:
         """Cycles until one changes nothing, as the leader does it; how many changed something."""
-        for done in range(CYCLES_MAX):
+        for done in range(self.cycles_max):
             if not self.cycle():
                 return done
-        raise AssertionError(f"{CYCLES_MAX} cycles in a row at {self.now} changed something")
+        raise AssertionError(f"{self.cycles_max} cycles in a row at {self.now} changed something")
 
     def cycle(self, made_at: Instant | None = None) -> tuple[Event, ...]:
         """One cycle. `made_at`: when it is committed, if later than now."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from commands.entities import AttemptKey, Node
+from commands.entities import AttemptKey, Job, Node
+from commands.shape import ranks_per_node, replicas_min, takes_whole_nodes
 from events.ids import BlockId, GpuType, JobId, NodeIndex, TeamId
 from events.job import CLASS_RANK, PriorityClass
 
@@ -48,9 +49,14 @@ _BORROWING_CHAINS = {
 @cache
 def levels_of(priority_class: PriorityClass, covered: bool) -> frozenset[int]:
     """Every level of which a job may displace some, of other teams or of its own."""
+    return frozenset((*VIEWS[chain_of(priority_class, covered)[-1]], *own_levels(priority_class)))
+
+
+@cache
+def own_levels(priority_class: PriorityClass) -> tuple[int, ...]:
+    """Levels of which a job may displace leases of its own team: those of lower classes."""
     lower = range(CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[priority_class])
-    own = [kind + level for kind in (BORROWED, COVERED) for level in lower]
-    return frozenset((*VIEWS[chain_of(priority_class, covered)[-1]], *own))
+    return tuple(kind + level for kind in (BORROWED, COVERED) for level in lower)
 
 
 def chain_of(priority_class: PriorityClass, covered: bool) -> tuple[int, ...]:
@@ -282,6 +288,25 @@ def could_give(grounds: Mapping[GroundKey, Ground], gpu_type: GpuType, levels: f
     """Is there anything on a type beside what is free: something loose, or leases of these levels? Costs next to
     nothing."""
     return any(key[0] == gpu_type and ground.gives(levels) for key, ground in grounds.items())
+
+
+def could_empty(
+    grounds: Mapping[GroundKey, Ground], held_by: Mapping[tuple[TeamId, int], int], job: Job, covered: bool
+) -> bool:
+    """Could enough whole nodes be emptied, if all went whom the job may displace? `held_by`: nodes of the leases of
+    each team and level. Costs little; False is certain."""
+    spec, replicas, view = job.spec, replicas_min(job.spec), chain_of(job.priority_class, covered)[-1]
+    for (gpu_type, size), ground in grounds.items():
+        if gpu_type != spec.gpu_type or size < spec.gpus_per_replica:
+            continue
+        wanted = -(-replicas // ranks_per_node(spec, size)) if takes_whole_nodes(spec, size, replicas) else 0
+        nodes = ground.at_least(view, size)
+        if nodes.bit_count() < wanted:
+            for level in own_levels(job.priority_class):
+                nodes |= held_by.get((spec.team, level), 0) & ground.all
+        if nodes.bit_count() >= wanted:
+            return True
+    return False
 
 
 def room_of(node: Node) -> tuple[object, ...]:

@@ -4,7 +4,8 @@ Per GPU type and pool the first blocked job of a node or more has the nodes held
 what is sure to end before the expected start. A reservation stands while its job waits: it moves earlier when nodes
 come free sooner, later only when a node is lost, drained, or its work extended; never through anything that we start.
 It is overtaken only by a job of a higher group (covered before borrowing) or class, not by a mere turn in fairness: two
-teams that take turns would otherwise push each other's start away for ever.
+teams that take turns would otherwise push each other's start away for ever. Within a team only a class overtakes: a
+large gang borrows for as long as small jobs of its own team fill the guarantee, and would wait for ever behind them.
 """
 
 from bisect import bisect_right
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from commands.entities import Job, Reservation, ReservationKey
 from commands.plan import Hold
 from commands.shape import block_limit, demanded, ranks_per_node, replicas_min, takes_whole_nodes
-from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
+from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex, TeamId
 from events.job import CLASS_RANK, Span, Topology
 from events.reservation import FreedBecause
 from scheduler.planning.forecast import UNLIMITED, Ends, Forecast, SizeKey
@@ -75,6 +76,14 @@ class Held(NamedTuple):
     bits: int
     start_at: Instant
     tier: Tier
+    team: TeamId
+
+    def yields(self, job: Job, covered: bool) -> bool:
+        """Does it end for this job, which would start covered or not?"""
+        class_rank = CLASS_RANK[job.priority_class]
+        if job.id == self.job_id:
+            return False
+        return class_rank < self.tier[1] if job.spec.team == self.team else (not covered, class_rank) < self.tier
 
 
 def held_on(trial: Trial, gpu_type: GpuType) -> tuple[Held, ...]:
@@ -87,7 +96,14 @@ def held_on(trial: Trial, gpu_type: GpuType) -> tuple[Held, ...]:
         found: tuple[Held, ...] = known[1]
         return found
     found = tuple(
-        Held(key, held.job_id, trial.bits_of(held), held.start_at, _tier(trial, held))
+        Held(
+            key,
+            held.job_id,
+            trial.bits_of(held),
+            held.start_at,
+            _tier(trial, held),
+            trial.state.jobs[held.job_id].spec.team,
+        )
         for key, held in sorted(trial.reservations.items())
         if key[0] == gpu_type
     )
@@ -104,16 +120,15 @@ def _ends_before(trial: Trial, job: Job, start_at: Instant) -> bool:
 
 def overtaken(trial: Trial, job: Job, covered: bool) -> list[JobId]:
     """Holders of a lower tier whose held nodes this job, which is blocked, may take: they lose their reservation."""
-    tier = (not covered, CLASS_RANK[job.priority_class])
-    return [held.job_id for held in held_on(trial, job.spec.gpu_type) if held.job_id != job.id and tier < held.tier]
+    return [held.job_id for held in held_on(trial, job.spec.gpu_type) if held.yields(job, covered)]
 
 
 def might(trial: Trial, job: Job, covered: bool) -> bool:
     """Might nodes be held for the job, or others than are? Where they are held for another, only if it overtakes."""
-    key, tier = (job.spec.gpu_type, trial.pool_of(job)), (not covered, CLASS_RANK[job.priority_class])
+    key = (job.spec.gpu_type, trial.pool_of(job))
     for held in held_on(trial, job.spec.gpu_type):
         if held.key == key:
-            return held.job_id == job.id or tier < held.tier
+            return held.job_id == job.id or held.yields(job, covered)
     return True
 
 

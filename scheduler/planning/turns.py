@@ -18,8 +18,9 @@ from events.reservation import FreedBecause
 from scheduler.planning import elastic, preempt, reserve
 from scheduler.planning.fit import find_with_fallback, one_rank
 from scheduler.planning.forecast import UNLIMITED
-from scheduler.planning.preempt_ground import could_give, levels_of
+from scheduler.planning.preempt_ground import could_empty, could_give, levels_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
+from scheduler.planning.quota import Standing
 from scheduler.planning.trial import Trial
 
 if TYPE_CHECKING:
@@ -143,10 +144,14 @@ class Turns:
         if job_id in trial.state.pledges.rows:
             return True
         holder = job_id if trial.reservations and trial.holds(job_id) else None
-        if (line.failed is not None or holder is not None) and self._known_to_fail(line, job, holder):
+        note = planner.memory.of(line, holder) if line.failed is not None or holder is not None else None
+        if line.gpu_type in self._touched and (line.gpu_type in trial.left_over or (holder and self._seeks(job))):
+            note = None
+        stamp = self._stamp(line, job) if note is not None and trial.now < note.until else None
+        if note is not None and note.stamp == stamp:
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
-        held, before = self._holds_made, self._holdings()
+        held, over, before = self._holds_made, len(self.holds_over), self._holdings()
         try:
             if self._decide(line, job):
                 self.given += 1
@@ -160,7 +165,7 @@ class Turns:
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
         if held == self._holds_made:
-            self._remember(line, job, holder)
+            self._remember(line, job, holder, stamp if len(self.holds_over) == over else None)
         return False
 
     def _holdings(self) -> "tuple[dict[ReservationKey, Reservation], list[Hold], list[Over]] | None":
@@ -178,23 +183,17 @@ class Turns:
 
     # What is remembered
 
-    def _known_to_fail(self, line: Line, job: Job, holder: JobId | None) -> bool:
-        """Did it fail before, and has nothing changed since that could help?"""
-        trial = self._trial
-        note = self._planner.memory.of(line, holder)
-        if note is None or trial.now >= note.until:
-            return False
-        if line.gpu_type in self._touched and (line.gpu_type in trial.left_over or (holder and self._seeks(job))):
-            return False
-        return note.stamp == self._stamp(line, job)
-
-    def _remember(self, line: Line, job: Job, holder: JobId | None) -> None:
+    def _remember(self, line: Line, job: Job, holder: JobId | None, stamp: Stamp | None) -> None:
         """It failed, and why that holds. What only the counts of the present trial say is looked up again each time;
-        what was searched for in vain holds of the state, and only while nothing was taken for trial."""
-        stamp = self._stamp(line, job)
+        what was searched for in vain holds of the state, and only while nothing was taken for trial. `stamp`: where it
+        is known."""
+        taken = line.gpu_type in self._touched or line.gpu_type in self._trial.unpledged
+        if taken and stamp is None and self._trial.capacity.could_hold(line.spec):
+            return
+        stamp = self._stamp(line, job) if stamp is None else stamp
         if stamp[:3] == _HOPELESS:
             self._planner.memory.note(line, holder, stamp, ALWAYS)
-        elif line.gpu_type not in self._touched and line.gpu_type not in self._trial.unpledged:
+        elif not taken:
             self._planner.memory.note(line, holder, stamp, self._until(job))
 
     def _stamp(self, line: Line, job: Job) -> Stamp:
@@ -225,7 +224,10 @@ class Turns:
         if not trial.shares.anybody_on(job.spec.gpu_type):
             return False
         victims.refresh(trial.now)
-        gives = could_give(victims.grounds, job.spec.gpu_type, levels_of(job.priority_class, covered))
+        levels = levels_of(job.priority_class, covered)
+        gives = could_give(victims.grounds, job.spec.gpu_type, levels) and could_empty(
+            victims.grounds, victims.held_by, job, covered
+        )
         self._planner.somebody_gives |= gives
         return gives
 
@@ -255,7 +257,10 @@ class Turns:
                 return True
             if self._make_room(job, False):
                 return True
-            self._over(job.id, FreedBecause.GONE)
+            if alone or self._limited(line, standing):
+                self._over(job.id, FreedBecause.GONE)
+            else:
+                self._hold(job, reserve.overtaken(self._trial, job, covered))
             return False
         gpus_max = standing.covered_room if alone else standing.room
         if self._start_on_free(job, gpus_max):
@@ -269,6 +274,11 @@ class Turns:
             return True
         self._hold(job, lower)
         return False
+
+    def _limited(self, line: Line, standing: Standing) -> bool:
+        """Is it the team's limit that stops a job that is too large for its room? A team that may have all there is
+        has too little room only because too little is free: its job waits for ends, like others."""
+        return standing.limit < self._trial.capacity.total_schedulable.get(line.gpu_type, 0)
 
     def _in_pool(self, job: Job) -> bool:
         """Outside its team's guarantee prod-serving starts in its pool only (R-40)."""
