@@ -228,12 +228,14 @@ def _take(
 ) -> Room:
     """`own`: those of its team that are stopped for its quota's sake, already."""
     there = [rank.key for rank in found.victims]
-    borrowed = any(_is_borrowed(victims.entries[key].level) for key in there)
+    levels = [victims.entries[key].level for key in there]
+    borrowed = any(map(_is_borrowed, levels))
     stopped = tuple(sorted((*own, *there)))
     theirs = _held_on(victims, found)
     victims.stop(there)
     trial.stopping.update(stopped)
-    trial.uncovers.update(_uncovered(trial, stopped))
+    if own or not all(map(_is_borrowed, levels)):
+        trial.uncovers.update(_uncovered(trial, stopped))
     ranks = _lay(trial, victims, ask, found.nodes)
     awaited: set[AttemptKey] = set()
     shrinks: dict[AttemptKey, list[int]] = {}
