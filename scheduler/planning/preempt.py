@@ -231,11 +231,13 @@ def _take(
 ) -> Room:
     """`own`: those of its team that are stopped for its quota's sake, already."""
     there = [rank.key for rank in found.victims]
-    borrowed = any(_is_borrowed(victims.entries[key].level) for key in there)
+    levels = [victims.entries[key].level for key in there]
+    borrowed = any(map(_is_borrowed, levels))
     stopped = tuple(sorted((*own, *there)))
     freed = victims.stop(there)
     trial.stopping.update(stopped)
-    trial.uncovers.update(_uncovered(trial, stopped))
+    if own or not all(map(_is_borrowed, levels)):
+        trial.uncovers.update(_uncovered(trial, stopped))
     ranks = _lay(trial, victims, ask, found.nodes)
     by_node = _by_node(ranks)
     awaited: set[AttemptKey] = set()
