@@ -4,7 +4,9 @@ At one instant: first what ends, then what comes, in order; then time is looked 
 next instant is that of the next thing that happens, or at which time alone could change something (moments).
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -27,6 +29,8 @@ from replay.outcome import Outcome
 from replay.scenario import Anew, Arrival, Scenario, Silence, TeamQuota
 
 MESSAGES_A_COMMIT = 256
+NEW_OBJECTS = 100_000
+"""New objects, less those that are gone again, between two looks for cycles."""
 CLUSTER = ClusterId("replay")
 STANDSTILL_MS = 86_400_000
 """Where nothing is to come any more, and nothing has changed for so long, nothing will."""
@@ -59,7 +63,20 @@ def run(
     """Let the production core schedule the scenario. `sample_s`: interval of the samples. `look_s`: run cycles so often
     even where nothing can have changed, as the leader does each second. ValueError: the scenario's nodes, quotas or
     policy cannot be set up, and which."""
-    return Replay(scenario, models=models, sample_s=sample_s, look_s=look_s).run(policy_name, progress)
+    with _collecting_rarely():
+        return Replay(scenario, models=models, sample_s=sample_s, look_s=look_s).run(policy_name, progress)
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """What a replay lets go is free at once by its reference counts; to look for cycles among all its rows after each
+    700 new ones only takes time."""
+    before = gc.get_threshold()
+    gc.set_threshold(NEW_OBJECTS, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class Replay:

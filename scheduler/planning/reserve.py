@@ -125,6 +125,8 @@ def overtaken(trial: Trial, job: Job, covered: bool) -> list[JobId]:
 
 def might(trial: Trial, job: Job, covered: bool) -> bool:
     """Might nodes be held for the job, or others than are? Where they are held for another, only if it overtakes."""
+    if not trial.reservations:
+        return True
     key = (job.spec.gpu_type, trial.pool_of(job))
     for held in held_on(trial, job.spec.gpu_type):
         if held.key == key:

@@ -134,6 +134,8 @@ class Turns:
         """Starts that the index of victims does not know yet."""
         self._all_alike = not planner.pools.sets_apart
         self._advance_s = trial.policy.fair_advance_s
+        self._asked: tuple[object, bool] = (None, False)
+        """Who was asked about last, and whether anybody might make room for it."""
         self._touched: set[GpuType] = set()
         """Types of which something was taken."""
 
@@ -224,11 +226,15 @@ class Turns:
         if not trial.shares.anybody_on(job.spec.gpu_type):
             return False
         victims.refresh(trial.now)
+        asked = (job.id, covered, victims.mark(), len(self.placements), len(self.rooms))
+        if asked == self._asked[0]:
+            return self._asked[1]
         levels = levels_of(job.priority_class, covered)
         gives = could_give(victims.grounds, job.spec.gpu_type, levels) and could_empty(
             victims.grounds, victims.held_by, job, covered
         )
         self._planner.somebody_gives |= gives
+        self._asked = (asked, gives)
         return gives
 
     def _seeks(self, job: Job) -> bool:

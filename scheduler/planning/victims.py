@@ -118,7 +118,7 @@ class VictimIndex:
         self.failed.clear()
         self.asks.clear()
         self._over.clear()
-        for attempt_key in self._dirty_attempts:
+        for attempt_key in sorted(self._dirty_attempts):
             self._enter(attempt_key, now)
         self._dirty_attempts.clear()
         for index in self._dirty_nodes:

@@ -255,6 +255,17 @@ class TestWhoOvertakes:
         scenario.given(submit("small", gpus_per_replica=8, max_runtime_s=86_400, priority_class=PREEMPTIBLE), plan())
         assert scenario.table("small") == {"small": "n1*8"}
 
+    def test_not_by_its_own_team_for_being_covered(self) -> None:
+        """All of the fleet is red's: while anything runs its gang borrows, and small jobs would come before it for ever.
+        That its room is too small is no limit of its own: it waits for ends, and the nodes are held."""
+        scenario = Scenario().given(cluster("b0: [8] [8]"), quota(guaranteed=16, borrow_limit=0))
+        scenario.given(runs("long", max_runtime_s=HOUR_S, gpus_per_replica=8), submit("big", **gang(2)), plan())
+        assert held(scenario) == {"big": "n0 n1"}
+        scenario.given(submit("small", max_runtime_s=2 * HOUR_S), submit("short", max_runtime_s=60), plan())
+        assert scenario.table("small", "short") == {"small": "waits", "short": "n1*1"}
+        assert held(scenario) == {"big": "n0 n1"}
+        quietly(scenario)
+
 
 @pytest.mark.parametrize(
     ("hint", "nodes"),
