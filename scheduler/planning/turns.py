@@ -127,7 +127,7 @@ class Turns:
         self.holds: list[Hold] = []
         self.holds_over: list[Over] = []
         self._holds_made = 0
-        self._elements: dict[JobId, int] = {}
+        self.elements: dict[JobId, int] = {}
         """Elements that it starts of each array."""
         self._unreckoned: list[Ranks] = []
         """Starts that the index of victims does not know yet."""
@@ -146,7 +146,8 @@ class Turns:
         if (line.failed is not None or holder is not None) and self._known_to_fail(line, job, holder):
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
-        held, before = self._holds_made, self._holdings()
+        nothing_held = not (trial.reservations or self.holds or self.holds_over)
+        held, before = self._holds_made, ({}, [], []) if nothing_held else self._holdings()
         try:
             if self._decide(line, job):
                 self.given += 1
@@ -155,24 +156,21 @@ class Turns:
             trial.capacity.undo(marks[0])
             trial.shares.undo(marks[1])
             planner.victims.undo(marks[2])
-            trial.reservations, self.holds, self.holds_over = before or ({}, [], [])
-            self._elements.pop(job_id, None)
+            trial.reservations, self.holds, self.holds_over = before
+            self.elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
         if held == self._holds_made:
             self._remember(line, job, holder)
         return False
 
-    def _holdings(self) -> "tuple[dict[ReservationKey, Reservation], list[Hold], list[Over]] | None":
-        """What is held so far, to come back to; None: nothing."""
-        reservations = self._trial.reservations
-        if not (reservations or self.holds or self.holds_over):
-            return None
-        return reservations.copy(), self.holds.copy(), self.holds_over.copy()
+    def _holdings(self) -> "tuple[dict[ReservationKey, Reservation], list[Hold], list[Over]]":
+        """What is held so far, to come back to."""
+        return self._trial.reservations.copy(), self.holds.copy(), self.holds_over.copy()
 
     def elements_left(self, job_id: JobId) -> bool:
         """Is it an array of which this cycle started an element, and may start more (R-7)? It keeps its entry."""
-        if not self._elements or not 0 < self._elements.get(job_id, 0) < self._trial.state.jobs[job_id].grants_max:
+        if not 0 < self.elements.get(job_id, 0) < self._trial.state.jobs[job_id].grants_max:
             return False
         return all(room.job_id != job_id for room in self.rooms)
 
@@ -202,7 +200,7 @@ class Turns:
         this cycle stops; for one that has nodes held, or might, when others end; its team's standing; reservations.
         What cannot help, whatever became of it, is left out: where too few GPUs are free it does not matter which."""
         trial, planner, gpu_type = self._trial, self._planner, line.gpu_type
-        standing = trial.shares.standing(line.share)
+        standing = line.standing
         room, covered_room = standing.room, standing.covered_room
         covered = line.charge <= covered_room
         fits = trial.capacity.could_hold(line.spec)
@@ -246,7 +244,7 @@ class Turns:
     # What is given
 
     def _decide(self, line: Line, job: Job) -> bool:
-        standing, charge = self._trial.shares.standing(line.share), line.charge
+        standing, charge = line.standing, line.charge
         covered, alone = charge <= standing.covered_room, line.alone
         if charge > standing.room or (alone and not covered):
             if charge <= standing.room and job.priority_class is PriorityClass.PROD_SERVING and self._in_pool(job):
@@ -312,7 +310,7 @@ class Turns:
         self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
         self._touched.add(spec.gpu_type)
         if job.elements is not None:
-            self._elements[job.id] = self._elements.get(job.id, 0) + 1
+            self.elements[job.id] = self.elements.get(job.id, 0) + 1
             self.ranks_left -= ELEMENT_RANKS
         limit_s = job.max_runtime_s
         until = UNLIMITED if limit_s is None else trial.now + max(1, limit_s - job.consumed_s) * 1000
