@@ -63,7 +63,7 @@ class _Grants:
         why = self._objection(job, placement, pledge, gpus)
         if why is None:
             promised_n = start_pledged(self._draft, job.id) if pledge is not None else None
-            self._grant(self._job_to_grant(job), placement, gpus, promised_n)
+            self._grant(job if job.elements is None else self._next_element(job), placement, gpus, promised_n)
         if pledge is not None or len(self._made) >= TOGETHER:
             self.fold()  # what was free for a pledge's job is so for nobody else
         return why
@@ -90,13 +90,13 @@ class _Grants:
         for index, mask in placement.ranks:
             left[index] &= ~mask
 
-    def _job_to_grant(self, job: Job) -> Job:
-        """The job itself; of an array its next element, which with this is a job of its own (R-7)."""
-        if job.spec.array is None or job.elements is None:
-            return job
-        index = job.spec.array.first + job.elements.made
-        element = element_id(job.id, index)
-        self._draft.add(JobElementMade(job_id=element, array=job.id, index=index))
+    def _next_element(self, array: Job) -> Job:
+        """The next element of an array, which with this is a job of its own (R-7)."""
+        assert array.spec.array is not None
+        assert array.elements is not None
+        index = array.spec.array.first + array.elements.made
+        element = element_id(array.id, index)
+        self._draft.add(JobElementMade(job_id=element, array=array.id, index=index))
         return self._state.jobs[element]
 
     # What may be

@@ -48,13 +48,15 @@ def replacer(cls: type[T], *changed: str) -> Callable[..., T]:
 
 
 def maker(cls: Callable[P, T]) -> Callable[P, T]:
-    """A quick way to make values of a class: all by keyword."""
+    """A quick way to make values of a class: all by keyword. Python finds the default of an argument that might also
+    come by position without a look into a dictionary, so they all might."""
     assert isinstance(cls, type)
-    made = [field for field in fields(cls) if field.default is not MISSING]
     assert all(field.default_factory is MISSING for field in fields(cls)), f"{cls.__name__} computes a field"
-    defaults = {f"default_{field.name}": field.default for field in made}
-    arguments = [name if f"default_{name}" not in defaults else f"{name}=default_{name}" for name in _names(cls)]
-    return _written(cls, ["*", *arguments], [(name, name) for name in _names(cls)], defaults)
+    defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+    arguments = [name for name in _names(cls) if name not in defaults]
+    arguments += [f"{name}=default_{name}" for name in defaults]
+    scope = {f"default_{name}": default for name, default in defaults.items()}
+    return _written(cls, arguments, [(name, name) for name in _names(cls)], scope)
 
 
 def _names(cls: type) -> list[str]:

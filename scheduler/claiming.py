@@ -1,6 +1,6 @@
 """Which claims follow from facts (I-2). Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from commands.state import State
@@ -10,22 +10,20 @@ from events.ids import JobId, LeaseId, NodeIndex, lease_id
 from events.task import TaskEnded
 from scheduler.ports import Claim
 
+Grant = tuple[JobId, int, int, Sequence[tuple[NodeIndex, int]]]
+"""(job, attempt, number of the first rank, ranks)."""
+
 
 def claims_of(state: State, events: Iterable[Event]) -> list[Claim]:
     """What must be claimed before the events are appended."""
-    claims: list[Claim] = []
+    grants: list[Grant] = []
     for event in events:
         if isinstance(event, GangAllocated):
-            claims += _of_ranks(state, event.job_id, event.attempt, enumerate(event.ranks))
+            grants.append((event.job_id, event.attempt, 0, event.ranks))
         elif isinstance(event, GangResized) and event.grown:
-            claims += _of_growth(state, event)
-    return claims
-
-
-def _of_growth(state: State, event: GangResized) -> list[Claim]:
-    """New ranks are the last ones of the attempt, in which they are already."""
-    first = len(state.attempts[event.job_id, event.attempt].ranks) - len(event.grown)
-    return _of_ranks(state, event.job_id, event.attempt, enumerate(event.grown, first))
+            ranks = len(state.attempts[event.job_id, event.attempt].ranks)  # those that are new are the last of them
+            grants.append((event.job_id, event.attempt, ranks - len(event.grown), event.grown))
+    return _every_gpu(state, grants)
 
 
 def releases_of(events: Iterable[Event]) -> list[LeaseId]:
@@ -39,22 +37,20 @@ def releases_of(events: Iterable[Event]) -> list[LeaseId]:
 
 def all_claims(state: State) -> list[Claim]:
     """Claims of every live lease, those of lost nodes included: what the table must hold."""
-    claims: list[Claim] = []
+    grants: list[Grant] = []
     for key in sorted(state.attempts.rows):
         attempt = state.attempts[key]
-        live = [(rank, held) for rank, held in enumerate(attempt.ranks) if attempt.live(rank)]
-        claims += _of_ranks(state, *key, live)
-    return claims
+        grants += [(*key, rank, (held,)) for rank, held in enumerate(attempt.ranks) if attempt.live(rank)]
+    return _every_gpu(state, grants)
 
 
-def _of_ranks(
-    state: State, job_id: JobId, attempt: int, ranks: Iterable[tuple[int, tuple[NodeIndex, int]]]
-) -> list[Claim]:
-    """Every GPU of these ranks. A claim is filled as the tuple that it is: a commit may bring tens of thousands."""
+def _every_gpu(state: State, grants: Iterable[Grant]) -> list[Claim]:
+    """A claim is filled as the tuple that it is: a commit may bring tens of thousands."""
     nodes, new = state.nodes.rows, tuple.__new__
     return [
         new(Claim, (node_id, gpu, lease))
-        for rank, (index, mask) in ranks
+        for job_id, attempt, first, ranks in grants
+        for rank, (index, mask) in enumerate(ranks, first)
         for node_id, lease in ((nodes[index].id, lease_id(job_id, attempt, rank)),)
         for gpu in _gpus_of(mask)
     ]

@@ -94,7 +94,16 @@ class _Grants:
             use = self._use[share] = [0, 0]
         use[0] += gpus
         use[1] += gpus * advance_s
-        self._jobs[job.id] = _started(job, waited_ms(self._at, job), number)
+        self._jobs[job.id] = _out_of_the_queue(
+            job,
+            state=JobState.STARTING,
+            attempt=number,
+            front=False,
+            not_before_at=None,
+            open_attempts=(*job.open_attempts, number),
+            waited_ms=waited_ms(self._at, job),
+            waits_since=None,
+        )
 
     def _take(self, event: GangAllocated, gpu_type: GpuType) -> int:
         """Take the GPUs of all ranks; how many."""
@@ -125,19 +134,6 @@ class _Grants:
         for (team, gpu_type), (gpus, in_advance) in self._use.items():
             charge(state, team, gpu_type, gpus)
             fair.granted(state, (team, gpu_type), gpus, in_advance)
-
-
-def _started(job: Job, waited: int, attempt: int) -> Job:
-    return _out_of_the_queue(
-        job,
-        state=JobState.STARTING,
-        attempt=attempt,
-        front=False,
-        not_before_at=None,
-        open_attempts=(*job.open_attempts, attempt),
-        waited_ms=waited,
-        waits_since=None,
-    )
 
 
 _made = maker(Attempt)

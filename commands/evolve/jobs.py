@@ -127,7 +127,9 @@ def stop_waiting(state: State, job: Job) -> Job:
 
 def waited_ms(now: Instant, job: Job) -> int:
     """How long it has waited in all, were the present wait to end now."""
-    return job.waited_ms + (0 if job.waits_since is None else max(0, now - job.waits_since))
+    if job.waits_since is None or job.waits_since > now:
+        return job.waited_ms
+    return job.waited_ms + now - job.waits_since
 
 
 def held(state: State, event: JobHeld) -> None:

@@ -102,10 +102,11 @@ class FairShares:
         return max(shares) + (0 if guaranteed else NO_GUARANTEE)
 
     def fraction(self, team: TeamId, gpu_type: GpuType, gpu_s: int) -> int:
-        whole = self._whole.get((team, gpu_type))
-        if whole is None:
-            quota = self._state.quotas.get((team, gpu_type))
-            guaranteed = quota.guaranteed if quota is not None else 0
-            whole = max(1, guaranteed) * mean_life_s(self._state.policy.fair_half_life_h)
-            self._whole[team, gpu_type] = whole
-        return gpu_s * ONE // whole
+        return gpu_s * ONE // (self._whole.get((team, gpu_type)) or self._whole_of(team, gpu_type))
+
+    def _whole_of(self, team: TeamId, gpu_type: GpuType) -> int:
+        quota = self._state.quotas.get((team, gpu_type))
+        guaranteed = quota.guaranteed if quota is not None else 0
+        whole = max(1, guaranteed) * mean_life_s(self._state.policy.fair_half_life_h)
+        self._whole[team, gpu_type] = whole
+        return whole

@@ -181,17 +181,14 @@ class Shares:
 
     def start(self, key: ShareKey, gpus: int) -> None:
         """Count the GPUs of a start for trial: covered if they still fit in the guarantee."""
-        standing = self.standing(key)
-        self._count(standing, gpus, gpus <= standing.covered_room)
+        self.grant(key, gpus, gpus <= self.standing(key).covered_room)
 
     def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
         """Count GPUs for trial; `undo` takes them off."""
-        self._count(self.standing(key), gpus, covered)
-
-    def _count(self, standing: Standing, gpus: int, covered: bool) -> None:
-        self.version += 1
+        standing = self._known.get(key) or self.standing(key)
         standing.count(gpus, covered)
         self._granted.append((standing, gpus, covered))
+        self.version += 1
 
     def mark(self) -> int:
         """A place in the trial to come back to."""

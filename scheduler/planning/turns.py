@@ -128,7 +128,7 @@ class Turns:
         self.holds: list[Hold] = []
         self.holds_over: list[Over] = []
         self._holds_made = 0
-        self._elements: dict[JobId, int] = {}
+        self.elements: dict[JobId, int] = {}
         """Elements that it starts of each array."""
         self._unreckoned: list[Ranks] = []
         """Starts that the index of victims does not know yet."""
@@ -153,7 +153,8 @@ class Turns:
         if note is not None and note.stamp == stamp:
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
-        held, over, before = self._holds_made, len(self.holds_over), self._holdings()
+        held, over = self._holds_made, len(self.holds_over)
+        before = self._holdings() if trial.reservations or self.holds or over else ({}, [], [])
         try:
             if self._decide(line, job):
                 self.given += 1
@@ -162,24 +163,21 @@ class Turns:
             trial.capacity.undo(marks[0])
             trial.shares.undo(marks[1])
             planner.victims.undo(marks[2])
-            trial.reservations, self.holds, self.holds_over = before or ({}, [], [])
-            self._elements.pop(job_id, None)
+            trial.reservations, self.holds, self.holds_over = before
+            self.elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
         if held == self._holds_made:
             self._remember(line, job, holder, stamp if len(self.holds_over) == over else None)
         return False
 
-    def _holdings(self) -> "tuple[dict[ReservationKey, Reservation], list[Hold], list[Over]] | None":
-        """What is held so far, to come back to; None: nothing."""
-        reservations = self._trial.reservations
-        if not (reservations or self.holds or self.holds_over):
-            return None
-        return reservations.copy(), self.holds.copy(), self.holds_over.copy()
+    def _holdings(self) -> "tuple[dict[ReservationKey, Reservation], list[Hold], list[Over]]":
+        """What is held so far, to come back to."""
+        return self._trial.reservations.copy(), self.holds.copy(), self.holds_over.copy()
 
     def elements_left(self, job_id: JobId) -> bool:
         """Is it an array of which this cycle started an element, and may start more (R-7)? It keeps its entry."""
-        if not self._elements or not 0 < self._elements.get(job_id, 0) < self._trial.state.jobs[job_id].grants_max:
+        if not 0 < self.elements.get(job_id, 0) < self._trial.state.jobs[job_id].grants_max:
             return False
         return all(room.job_id != job_id for room in self.rooms)
 
@@ -203,7 +201,7 @@ class Turns:
         this cycle stops; for one that has nodes held, or might, when others end; its team's standing; reservations.
         What cannot help, whatever became of it, is left out: where too few GPUs are free it does not matter which."""
         trial, planner, gpu_type = self._trial, self._planner, line.gpu_type
-        standing = trial.shares.standing(line.share)
+        standing = line.standing
         room, covered_room = standing.room, standing.covered_room
         covered = line.charge <= covered_room
         fits = trial.capacity.could_hold(line.spec)
@@ -256,7 +254,7 @@ class Turns:
     # What is given
 
     def _decide(self, line: Line, job: Job) -> bool:
-        standing, charge = self._trial.shares.standing(line.share), line.charge
+        standing, charge = line.standing, line.charge
         covered, alone = charge <= standing.covered_room, line.alone
         if charge > standing.room or (alone and not covered):
             if charge <= standing.room and job.priority_class is PriorityClass.PROD_SERVING and self._in_pool(job):
@@ -330,7 +328,7 @@ class Turns:
         self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
         self._touched.add(spec.gpu_type)
         if job.elements is not None:
-            self._elements[job.id] = self._elements.get(job.id, 0) + 1
+            self.elements[job.id] = self.elements.get(job.id, 0) + 1
             self.ranks_left -= ELEMENT_RANKS
         left_s = job.left_s
         until = UNLIMITED if left_s is None else trial.now + left_s * 1000

@@ -48,6 +48,7 @@ class _Walk:
         self._asked: dict[GpuType, int] = {}
         self.tries = 0
         for line in planner.queue.lines.values():
+            line.standing = trial.shares.standing(line.share)
             if not line.charge:
                 line.charge = least_charge(trial.state, line.spec)
             if line.each < self._least.get(line.gpu_type, WITHOUT_LIMIT):
@@ -114,13 +115,13 @@ class _Walk:
 
     def _head(self, line: Line, place: int, last: bool = False) -> Head:
         key, job_id = line.entries[place]
-        return (borrows(self._trial, line), line.class_rank, key, job_id, place, line, last)
+        return (borrows(line), line.class_rank, key, job_id, place, line, last)
 
     def _refresh(self, heads: list[Head]) -> None:
         """Whether the first of a team is covered may have changed; then it may be the first no more."""
         while heads:
             head = heads[0]
-            borrowing = borrows(self._trial, head[5])
+            borrowing = borrows(head[5])
             if borrowing == head[0]:
                 return
             heapreplace(heads, (borrowing, *head[1:]))
@@ -134,7 +135,9 @@ class _Walk:
         """The turn of a team's first. False: it came to nothing."""
         borrowing, _, _, job_id, place, line, last = heads[0]
         if self._turns.take(line, job_id):
-            after = place if self._turns.elements_left(job_id) else place + 1
+            after = place + 1
+            if self._turns.elements and self._turns.elements_left(job_id):
+                after = place
             if after < len(line.entries) and not (last and after > place):
                 key, job_id = line.entries[after]  # whether it borrows is seen once it is the first (_refresh)
                 heapreplace(heads, (borrowing, line.class_rank, key, job_id, after, line, last))
