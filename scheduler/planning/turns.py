@@ -215,6 +215,7 @@ class Turns:
             room,
             covered_room,
             planner.pools.version,
+            self._limited(line, standing),
             reserve.held_on(trial, gpu_type),
         )
 
