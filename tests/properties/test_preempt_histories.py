@@ -198,9 +198,10 @@ class History:
         return may_displace(state.policy, now, victim, covered, replace(job, preempted_at=()), started, borrowed)
 
     def walked(self, started: JobId, team: TeamId, attempts: list[Attempt]) -> tuple[int, frozenset[AttemptKey]]:
-        """A team's leases, walked, with the pledges of the others that have one."""
+        """A team's leases, walked, with the pledges of the others that had one before this commit."""
         state = self.crowd.state
-        pledges = [row for row in state.pledges.rows.values() if row.team == team and row.job_id != started]
+        others = [row for row in state.pledges.rows.values() if row.team == team and row.job_id != started]
+        pledges = [row for row in others if row.ordered_n != state.meta.n]
         own = [row for row in attempts if row.team == team]
         return walk(state, state.quotas[team, H100].guaranteed, own, pledges)
 
