@@ -81,9 +81,9 @@ class Held(NamedTuple):
     def yields(self, job: Job, covered: bool) -> bool:
         """Does it end for this job, which would start covered or not?"""
         class_rank = CLASS_RANK[job.priority_class]
-        if job.id == self.job_id:
+        if job.id == self.job_id or (not covered, class_rank) >= self.tier:
             return False
-        return class_rank < self.tier[1] if job.spec.team == self.team else (not covered, class_rank) < self.tier
+        return job.spec.team != self.team or class_rank < self.tier[1]
 
 
 def held_on(trial: Trial, gpu_type: GpuType) -> tuple[Held, ...]:
