@@ -102,7 +102,7 @@ def _not_free(state: State, job: Job, resize: Resize) -> str | None:
         if mask.bit_count() < job.spec.gpus_per_replica or node.gpu_memory_gb < job.spec.gpu_memory_gb_min:
             return "too_few_gpus"
         claimed[index] = claimed.get(index, 0) | mask
-        ranks = len(state.attempts[resize.key].ranks) + len(resize.grown)
+        ranks = len(staying(state, state.attempts[resize.key])) + len(resize.grown)
         others = any(lease[:2] != resize.key for lease in node.leases)
         if others and takes_whole_nodes(job.spec, len(node.gpus), ranks):
             return "node_shared"

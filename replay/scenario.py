@@ -124,11 +124,12 @@ class Joined:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anew:
     """A node's agent began anew: nothing is granted on it until it has told all that runs there, at `confirmed_at`
-    (None: never)."""
+    (None: never). `new_disk`: it knows of nothing that ran there."""
 
     node_id: NodeId
     at: Instant
     confirmed_at: Instant | None
+    new_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

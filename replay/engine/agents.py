@@ -277,7 +277,7 @@ class Agents:
     def come_back(self, index: NodeIndex, *, wiped: bool = False, outstanding: bool = False) -> None:
         """Its agent registers with what it has, and sends what it wrote."""
         if self.silent.pop(index, None) is not None:
-            self.register_again(index, wiped=wiped, outstanding=outstanding)
+            self.register_again(index, wiped=wiped, outstanding=outstanding and not wiped)
 
     def register_again(
         self, index: NodeIndex, *, wiped: bool = False, outstanding: bool = False, without: LeaseId | None = None
@@ -288,15 +288,19 @@ class Agents:
         running = tuple(
             Running(lease_id=lease, grant=(0, 0), phase=Phase.RUNNING) for lease in leases if lease != without
         )
-        last_report = self._written.get(index, 0) + (outstanding and not wiped)
+        last_report = self._written.get(index, 0) + outstanding
         said = replace(self._registers[index], running=running, last_report=last_report)
         self.said += [FromNode(node_id=said.node_id, message=said), *self._unsent.pop(index, [])]
 
-    def begin_anew(self, index: NodeIndex, *, outstanding: bool) -> None:
-        """Another agent process on the node registers."""
+    def begin_anew(self, index: NodeIndex, *, outstanding: bool, new_disk: bool) -> None:
+        """Another agent process on the node registers; with a new disk it has nothing, and writes from 1 on."""
         before = self._registers[index]
         self._registers[index] = replace(before, incarnation=f"{before.incarnation}+")
-        self.register_again(index, outstanding=outstanding)
+        if new_disk:
+            self._registers[index] = replace(self._registers[index], journal=f"{before.journal}+")
+            self._unsent.pop(index, None)
+            self._written[index] = 0
+        self.register_again(index, outstanding=outstanding, wiped=new_disk)
 
 
 _FOLLOWS: dict[type, str] = {

@@ -129,19 +129,22 @@ class Replay:
     def _plan_anew(self, anew: Anew) -> None:
         """Unless the node cannot be heard, its agent registers; the node is confirmed then, or when it was."""
         outstanding = anew.confirmed_at != anew.at
-        self._at(anew.at, lambda: self._registers_anew(anew.node_id, outstanding))
+        self._at(anew.at, lambda: self._registers_anew(anew, outstanding))
         if outstanding and anew.confirmed_at is not None:
             self._at(anew.confirmed_at, lambda: self._registers(anew.node_id))
 
-    def _registers_anew(self, node_id: NodeId, outstanding: bool) -> None:
-        index = self.core.state.node_index[node_id]
+    def _registers_anew(self, anew: Anew, outstanding: bool) -> None:
+        index = self.core.state.node_index[anew.node_id]
         if index not in self.agents.silent:
-            self.agents.begin_anew(index, outstanding=outstanding)
+            self.agents.begin_anew(index, outstanding=outstanding, new_disk=anew.new_disk)
 
     def _registers(self, node_id: NodeId) -> None:
+        """It is confirmed; where it has fallen silent meanwhile, on what it said before."""
         index = self.core.state.node_index[node_id]
         if index not in self.agents.silent:
             self.agents.register_again(index)
+        else:
+            self._noticed.append(Tick(confirmed=(index,)))
 
     def _must(self, command: Command, what: str) -> None:
         for event in self.core.command(command):
@@ -273,6 +276,7 @@ class Replay:
                 silent=tuple(silences(core, self.agents)),
                 missing=tuple(lease for tick in noticed for lease in tick.missing),
                 faults=tuple(fault for tick in noticed for fault in tick.faults),
+                confirmed=tuple(index for tick in noticed for index in tick.confirmed),
                 due=tuple(core.timers.due(core.now)),
             )
         )

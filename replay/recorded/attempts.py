@@ -113,8 +113,7 @@ def _take(found: _Attempt, event: object, at: Instant) -> None:
             found.saved_at = at
             stopped = found.ending_at is not None
             since = found.ending_at if found.ending_at is not None else found.granted_at
-            rank = found.nodes.index(event.node)
-            found.said.append(Said(rank=rank, after_ms=at - since, stopped=stopped, saved=True))
+            found.said.append(Said(rank=_rank_on(found, event.node), after_ms=at - since, stopped=stopped, saved=True))
         case LeaseReleased():
             told = found.told.get(event.rank)
             after_ms = at - (told if told is not None else found.granted[event.rank])
@@ -135,6 +134,13 @@ def _take(found: _Attempt, event: object, at: Instant) -> None:
                     finished=event.finished,
                 )
             )
+
+
+def _rank_on(found: _Attempt, node: NodeIndex) -> int:
+    """A rank there: the first whose end was not said, if there is one."""
+    ended = {said.rank for said in found.said if said.end is not None}
+    own = [rank for rank, index in enumerate(found.nodes) if index == node]
+    return next((rank for rank in own if rank not in ended), own[0])
 
 
 def _typical(attempts: list[_Attempt]) -> tuple[int, int]:

@@ -32,7 +32,8 @@ class Nodes:
         self._silent: dict[NodeIndex, Instant] = {}
         self._silences: list[tuple[Silence, _Term]] = []
         self._terms: list[_Term] = []
-        self._anew: list[tuple[NodeId, Instant]] = []
+        self._journals: dict[NodeIndex, str] = {}
+        self._anew: list[tuple[NodeId, Instant, bool]] = []
         self._confirmed: dict[int, Instant] = {}
         """Place in `_anew` -> when that agent's node was confirmed."""
         self.noticed: list[Noticed] = []
@@ -40,7 +41,7 @@ class Nodes:
     def stand(self, state: State) -> None:
         """How they stand as the window begins."""
         for node in state.nodes.rows.values():
-            self._names[node.index] = node.id
+            self._names[node.index], self._journals[node.index] = node.id, node.journal
             if node.state in (NodeState.SUSPECT, NodeState.LOST):
                 self._silent[node.index] = state.meta.at
         known = {node.id: state.meta.at for node in state.nodes.rows.values() if node.confirmed == state.meta.epoch}
@@ -70,18 +71,20 @@ class Nodes:
                 pass
 
     def _registered(self, event: NodeRegistered, at: Instant, said: dict[NodeId, Register]) -> None:
+        journal = self._journals.setdefault(event.node, event.journal)
+        self._journals[event.node] = event.journal
         if event.node not in self._names:
             self._names[event.node] = event.node_id
             node = said[event.node_id]
             self.joined.append(Joined(at=at, node=_clean(node)))
             return
-        self._anew.append((event.node_id, at))
+        self._anew.append((event.node_id, at, journal != event.journal))
         if event.generation > 1:
             self.notes.append(f"{event.node_id} came back with other GPUs at {at}: it is replayed with those it had")
 
     def _is_confirmed(self, node_id: NodeId, at: Instant) -> None:
         self._terms[-1].confirmed.setdefault(node_id, at)
-        newest = max((place for place, (named, _) in enumerate(self._anew) if named == node_id), default=None)
+        newest = max((place for place, (named, *_) in enumerate(self._anew) if named == node_id), default=None)
         if newest is not None:
             self._confirmed.setdefault(newest, at)
 
@@ -103,8 +106,8 @@ class Nodes:
     def anew(self) -> tuple[Anew, ...]:
         """Every agent of a node but its first."""
         return tuple(
-            Anew(node_id=node_id, at=at, confirmed_at=self._confirmed.get(place))
-            for place, (node_id, at) in enumerate(self._anew)
+            Anew(node_id=node_id, at=at, confirmed_at=self._confirmed.get(place), new_disk=new_disk)
+            for place, (node_id, at, new_disk) in enumerate(self._anew)
         )
 
     def taken_over(self) -> tuple[TakenOver, ...]:

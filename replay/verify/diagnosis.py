@@ -29,6 +29,10 @@ class Evidence:
             noted.hash == record.digest for noted in self.noted
         )
 
+    def followed(self, record: Seen, suspicious: Seen) -> bool:
+        """Does the chain go on from it, and not, as for what a deposed leader wrote late, without it?"""
+        return any(later.prev == record.digest for later in (suspicious, *self.after))
+
     def contradicted(self, record: Seen) -> bool:
         """Does another have another hash in its place?"""
         return any(
@@ -88,7 +92,7 @@ def _ahead(record: Seen, evidence: Evidence) -> Finding:
     for later in evidence.after:
         if later.digest == record.digest and later.offset > record.offset + 1:  # right behind it, it is only doubled
             return _inserted(record, f"a copy of n {record.n} at {later.offset}")
-        if (later.n, later.prev) == (head.n + 1, head.hash):
+        if (later.n, later.prev) == (head.n + 1, head.hash) and evidence.followed(later, record):
             why = f"n {record.n} stands where n {head.n + 1} should, which stands at {later.offset}"
             return Finding(wrong=Wrong.SWAPPED, offset=record.offset, n=record.n, why=why)
     if not evidence.vouched(record) and any(later.prev == head.hash for later in evidence.after):

@@ -128,6 +128,18 @@ class TestGrow:
         scenario.when(plan())
         assert not any(isinstance(event, GangResized) and event.grown for event in scenario.events)
 
+    def test_again_after_it_gave_back(self) -> None:
+        """One that shares a node may grow beside the other as long as it stays below a node's worth: ranks that it had
+        once do not count."""
+        one_each = {"elastic": Elastic(min_replicas=1, max_replicas=3), "gpus_per_replica": 1}
+        scenario = Scenario().given(cluster("b0: [4]"), quota(), quota(BLUE, 2))
+        scenario.given(submit("other"), plan(), submit("e", **one_each), plan(), all_started("e"))
+        scenario.given(submit("w", team=BLUE, gpus_per_replica=2), plan())
+        scenario.given(*(reported("e", rank, TaskEnd.STOPPED) for rank in (1, 2)), plan(), all_started("w"))
+        scenario.given(ended("w")).when(plan())
+        (resized,) = [event for event in scenario.events if isinstance(event, GangResized)]
+        assert (resized.because, len(resized.grown)) == (ResizeReason.GREW, 2)
+
     @pytest.mark.parametrize(
         ("hint", "placed"),
         [
