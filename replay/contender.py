@@ -18,7 +18,7 @@ from commands.policy import DEFAULT, Policy, Preset
 from commands.reports import Register
 from events.ids import GpuType, TeamId
 from events.job import PriorityClass
-from replay.scenario import Scenario, TeamQuota, widened
+from replay.scenario import Scenario, Silence, TeamQuota, Timed, widened
 from replay.traces.fleet import fleet_of
 
 RECORDED = "recorded"
@@ -47,10 +47,12 @@ _LINES = TypeAdapter(list[_Line])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """`name`: for people. What is None stays as recorded."""
+    """`name`: for people. What is None stays as recorded. `changes`: the parameters that `policy` changes, where all
+    others stay as recorded, too; None: it says all."""
 
     name: str
     policy: Policy | None = None
+    changes: Mapping[str, Any] | None = None
     quotas: tuple[TeamQuota, ...] | None = None
     nodes: tuple[Register, ...] | None = None
 
@@ -60,44 +62,65 @@ def contender(text: str, recorded: Policy) -> Contender:
     if text == RECORDED:
         return Contender(name=RECORDED)
     if text in WORDS:
-        same = recorded if text != Preset.DEFAULT else DEFAULT
-        return Contender(name=text, policy=same.model_copy(update={"preset": Preset(text)}))
+        if text == Preset.DEFAULT:
+            return Contender(name=text, policy=DEFAULT)
+        policy = recorded.model_copy(update={"preset": Preset(text)})
+        return Contender(name=text, policy=policy, changes={"preset": text})
     path = Path(text)
     given = _read(path)
     parts = given if given.keys() <= PARTS else {"policy": given}
     return Contender(
         name=str(parts.get("name", path.stem)),
         policy=_policy(path, parts["policy"], recorded) if "policy" in parts else None,
+        changes=_changes(path, parts["policy"]) if "policy" in parts else None,
         quotas=_quotas(path, parts["quotas"]) if "quotas" in parts else None,
         nodes=fleet_of(str(parts["fleet"])).registers() if "fleet" in parts else None,
     )
 
 
 def under(scenario: Scenario, other: Contender) -> Scenario:
-    """The scenario as the contender has it. Recorded changes of what it sets itself are left out; bounds on limits and
-    on queued jobs are as wide as what came needs, so that none of it is refused."""
-    commands = [
-        timed
-        for timed in scenario.commands
-        if not (other.policy is not None and isinstance(timed.command, SetPolicy))
-        and not (other.quotas is not None and isinstance(timed.command, SetQuota))
-    ]
+    """The scenario as the contender has it. Of recorded changes of the policy what it sets itself is left out, and of
+    quotas all where it sets any; bounds on limits and on queued jobs are as wide as what came needs, so that none of it
+    is refused, unless the scenario refuses. On another fleet nodes do not come, go, or change their leader."""
+    timed = (_under(each, other) for each in scenario.commands)
     policy = scenario.policy if other.policy is None else other.policy
-    return replace(
+    same = replace(
         scenario,
-        policy=widened(policy, scenario.arrivals),
+        policy=policy if scenario.refuses else widened(policy, scenario.arrivals),
         quotas=scenario.quotas if other.quotas is None else other.quotas,
-        nodes=scenario.nodes if other.nodes is None else other.nodes,
-        silences=_of_nodes(scenario, other),
-        commands=tuple(commands),
+        commands=tuple(each for each in timed if each is not None),
+    )
+    if other.nodes is None:
+        return same
+    return replace(
+        same,
+        nodes=other.nodes,
+        silences=_of_nodes(scenario, other.nodes),
+        joined=(),
+        noticed=(),
+        anew=(),
+        taken_over=(),
+        beats=(),
     )
 
 
-def _of_nodes(scenario: Scenario, other: Contender) -> tuple[Any, ...]:
+def _under(timed: Timed, other: Contender) -> Timed | None:
+    """A recorded command as the contender leaves it."""
+    match timed.command:
+        case SetQuota():
+            return timed if other.quotas is None else None
+        case SetPolicy() if other.policy is not None:
+            if other.changes is None:
+                return None
+            changed = replace(timed.command, policy={**timed.command.policy, **other.changes})
+            return replace(timed, command=changed)
+        case _:
+            return timed
+
+
+def _of_nodes(scenario: Scenario, nodes: tuple[Register, ...]) -> tuple[Silence, ...]:
     """Silences of nodes that the contender's fleet has, too."""
-    if other.nodes is None:
-        return scenario.silences
-    known = {node.node_id for node in other.nodes}
+    known = {node.node_id for node in nodes}
     return tuple(silence for silence in scenario.silences if silence.node_id in known)
 
 
@@ -117,13 +140,18 @@ def _read(path: Path) -> Mapping[str, Any]:
     return read
 
 
-def _policy(path: Path, given: object, recorded: Policy) -> Policy:
+def _changes(path: Path, given: object) -> Mapping[str, Any]:
     if isinstance(given, str):
-        given = {"preset": given}
+        return {"preset": given}
     if not isinstance(given, dict):
         raise BadContender(f"{path}: policy: has to be an object of parameters, or a preset")
+    return given
+
+
+def _policy(path: Path, given: object, recorded: Policy) -> Policy:
+    changes = dict(_changes(path, given))
     try:
-        return Policy.model_validate(recorded.model_dump(mode="json") | given)
+        return Policy.model_validate(recorded.model_dump(mode="json") | changes)
     except ValidationError as error:
         raise BadContender(f"{path}: {_first(error, 'policy')}") from None
 

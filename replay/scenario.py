@@ -165,7 +165,9 @@ class Timed:
 class Scenario:
     """`name`: for people. Time goes from `start_at`; arrivals, commands and silences are sorted by time, and none is
     before it. The replay ends when all jobs have ended, or at `end_at`. `beats`: to look at the very times at which the
-    recorded leader did, and not in between; only then do the recorded decisions come out to the millisecond."""
+    recorded leader did, and not in between; only then do the recorded decisions come out to the millisecond.
+    `refuses`: the bounds of a policy on what may be submitted hold, as they did when it was recorded; else they are as
+    wide as what came needs."""
 
     name: str
     start_at: Instant
@@ -181,6 +183,7 @@ class Scenario:
     anew: tuple[Anew, ...] = ()
     taken_over: tuple[TakenOver, ...] = ()
     beats: tuple[Beat, ...] = ()
+    refuses: bool = False
 
     @property
     def gpus(self) -> int:

@@ -92,12 +92,17 @@ async def run(args: argparse.Namespace) -> None:
 def _targets(args: argparse.Namespace) -> list[Target]:
     found: list[Target] = []
     for path in args.site:
-        site = read_site(path)
-        for cluster in args.cluster or [site.cluster]:
-            if isinstance(site.log, KafkaLogSite) and cluster not in site.log.partitions:
-                raise SiteError(f"{path}: log.partitions: cluster {cluster} has no partition (P-2)")
-            found.append(Target(site.model_copy(update={"cluster": cluster}), path))
+        found += [target_of(path, cluster) for cluster in args.cluster or [None]]
     return found + [Target(None, path) for path in args.file]
+
+
+def target_of(path: Path, cluster: str | None) -> Target:
+    """The log of a cluster of the site in that file (None: the site's own). Raises SiteError."""
+    site = read_site(path)
+    cluster = cluster or site.cluster
+    if isinstance(site.log, KafkaLogSite) and cluster not in site.log.partitions:
+        raise SiteError(f"{path}: log.partitions: cluster {cluster} has no partition (P-2)")
+    return Target(site.model_copy(update={"cluster": cluster}), path)
 
 
 def _window(args: argparse.Namespace) -> Window:

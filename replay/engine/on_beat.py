@@ -105,10 +105,6 @@ class OnBeat(Replay):
             return False
         return self._led(now) and not self._awaited(self._led_again(self._pending), STILL_MS)
 
-    def _led(self, now: Instant) -> bool:
-        """Did somebody lead then?"""
-        return not any(other.gone_at <= now < other.at for other in self.scenario.taken_over)
-
     def _cycle(self, beat: Beat) -> None:
         self._to_plan, self._pending = False, None
         self._moment_known = False

@@ -226,13 +226,21 @@ class Replay:
         while True:
             self._ends()
             self._comes()
-            self._looks()
-            if self._to_plan:
-                self._to_plan = False
-                self.core.plan()
-                self._to_plan = False
+            if self._led(self.core.now):
+                self._leads()
             if not self._agenda or self._agenda[0][0] > self.core.now:
                 return
+
+    def _led(self, now: Instant) -> bool:
+        """Does somebody lead? Between two recorded leaders nobody looks, or plans."""
+        return not any(other.gone_at <= now < other.at for other in self.scenario.taken_over)
+
+    def _leads(self) -> None:
+        self._looks()
+        if self._to_plan:
+            self._to_plan = False
+            self.core.plan()
+            self._to_plan = False
 
     def _ends(self) -> None:
         """What agents do, and say."""

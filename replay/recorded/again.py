@@ -9,6 +9,7 @@ from commands.entities import AttemptKey
 from events.envelope import Event
 from events.gang import GangAllocated
 from replay.engine.on_beat import OnBeat
+from replay.engine.run import Told
 from replay.recorded.day import Granted, Recorded
 
 NEAR_MS = 2_000
@@ -38,8 +39,8 @@ class Again:
         return not self.others
 
 
-def again(recorded: Recorded) -> Again:
-    """Replay it under the policy it was recorded with, and compare every grant."""
+def again(recorded: Recorded, told: Told | None = None) -> Again:
+    """Replay it under the policy it was recorded with, and compare every grant. `told`: how far it is."""
     replay = OnBeat(recorded.scenario)
     made: dict[AttemptKey, Granted] = {}
 
@@ -51,7 +52,7 @@ def again(recorded: Recorded) -> Again:
                 )
 
     replay.core.watchers.append(see)
-    replay.run("as recorded")
+    replay.run("as recorded", told)
     return compare({(granted.job_id, granted.attempt): granted for granted in recorded.granted}, made)
 
 

@@ -4,7 +4,7 @@ From the start of the log on nothing is lost by it. From later on the cluster is
 and waited: that is submitted anew as the window begins, with the work that it had left.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from commands.entities import Job
@@ -61,10 +61,18 @@ class Recorded:
         return replace(self.scenario, policy=policy, commands=commands, beats=())
 
 
-async def read_day(log: RecordLog, window: Window = EVERYTHING, *, name: str = "") -> Recorded:
-    """The window of the log. Raises NothingRecorded, events.chain.ChainBroken, events.codec.Unreadable."""
-    day = _Day(State(log.cluster))
+def _untold(read: int, total: int) -> None:
+    """Nobody asks."""
+
+
+async def read_day(
+    log: RecordLog, window: Window = EVERYTHING, *, name: str = "", progress: Callable[[int, int], None] = _untold
+) -> Recorded:
+    """The window of the log. `progress`: told (records read, records in all). Raises NothingRecorded,
+    events.chain.ChainBroken, events.codec.Unreadable, LogUnavailable."""
+    day, end = _Day(State(log.cluster)), await log.end()
     async for outcome in accepted(log):
+        progress(outcome.head.offset + 1, end + 1)
         if window.over(outcome.head):
             break
         record = outcome.record()
@@ -211,6 +219,7 @@ class _Day:
             anew=self._nodes.anew(),
             taken_over=self._nodes.taken_over(),
             beats=tuple(self._beats),
+            refuses=True,
         )
         return Recorded(
             scenario=scenario,

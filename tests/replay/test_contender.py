@@ -13,7 +13,7 @@ from events.ids import Instant
 from replay import generated
 from replay.contender import BadContender, contender, under
 from replay.engine.models import Models
-from replay.scenario import Timed
+from replay.scenario import Joined, TakenOver, Timed
 from replay.whatif import compare
 
 SMALL = generated.day(1, generated.Fleet(nodes=4, nodes_in_block=2), jobs=30, giants=1, teams=3, length_s=3600)
@@ -68,10 +68,30 @@ def test_what_is_no_contender_is_refused_by_its_field(tmp_path: Path, text: str,
 
 def test_recorded_changes_of_what_is_tried_are_left_out() -> None:
     """Under another policy the day's own changes of the policy do not count; under the recorded one they do."""
-    change = Timed(at=Instant(SMALL.start_at + 1000), command=SetPolicy(policy=DEFAULT.model_dump(mode="json")))
+    set_then = SetPolicy(policy=DEFAULT.model_dump(mode="json") | {"grace_s_max": 100})
+    change = Timed(at=Instant(SMALL.start_at + 1000), command=set_then)
     day = replace(SMALL, commands=(change,))
-    assert under(day, contender("fifo", DEFAULT)).commands == ()
+    assert under(day, contender("default", DEFAULT)).commands == ()
     assert under(day, contender("recorded", DEFAULT)).commands == (change,)
+    (changed,) = under(day, contender("fifo", DEFAULT)).commands
+    assert changed.command == replace(set_then, policy=set_then.policy | {"preset": "fifo"})
+
+
+def test_a_recorded_day_refuses_what_its_policy_refuses() -> None:
+    """Bounds on what may be submitted are not widened for it, as they are for a trace, which was never refused."""
+    tight = DEFAULT.model_copy(update={"max_runtime_max_s": 60})
+    assert under(replace(SMALL, policy=tight), contender("recorded", tight)).policy.max_runtime_max_s > 60
+    assert under(replace(SMALL, policy=tight, refuses=True), contender("recorded", tight)).policy == tight
+
+
+def test_on_another_fleet_recorded_nodes_do_not_come_and_go(tmp_path: Path) -> None:
+    """What was recorded of other nodes is not true of these."""
+    path = tmp_path / "more.toml"
+    path.write_text('fleet = "2x8"\n')
+    joined = Joined(at=SMALL.start_at, node=SMALL.nodes[0])
+    over = TakenOver(gone_at=SMALL.start_at, at=Instant(SMALL.start_at + 1), confirmed=())
+    made = under(replace(SMALL, joined=(joined,), taken_over=(over,)), contender(str(path), DEFAULT))
+    assert (len(made.nodes), made.joined, made.taken_over) == (2, (), ())
 
 
 def test_processes_side_by_side_give_what_one_gives() -> None:
