@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from signalbox.errors import FieldError, NoProfile, Refused, ServerFault, SignalboxError, Unreachable
     from signalbox.profile import Profile
     from signalbox.shapes import ENDS, Event, Job, Submission
+    from signalbox.whatif import ReplayFailed, WhatIf, what_if
 
 __all__ = [
     "ENDS",
@@ -22,12 +23,15 @@ __all__ = [
     "NoProfile",
     "Profile",
     "Refused",
+    "ReplayFailed",
     "ServerFault",
     "SignalboxError",
     "Submission",
     "Unreachable",
+    "WhatIf",
     "connect",
     "job",
+    "what_if",
 ]
 
 _HOMES = {
@@ -44,6 +48,9 @@ _HOMES = {
     "Event": "shapes",
     "Job": "shapes",
     "Submission": "shapes",
+    "ReplayFailed": "whatif",
+    "WhatIf": "whatif",
+    "what_if": "whatif",
 }
 
 
