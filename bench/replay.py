@@ -1,8 +1,8 @@
 """Replay: the generated day of 40,000 jobs on 24,000 GPUs, and the window of Philly's trace where its file is there.
 
-SIGNALBOX_BENCH_PHILLY names that file (68,510 rows in the common CSV; the repository does not ship it). Each replay is
-by a process of its own, on one core: process time, the making of the scenario left out, and its peak of memory. How
-fast a log is read and decided again is bench.verify's.
+SIGNALBOX_BENCH_PHILLY names that file, in the common CSV (68,510 jobs in the window; the repository does not ship it).
+Each replay is by a process of its own, on one core: process time, the making of the scenario left out, and its peak of
+memory. How fast a log is read and decided again is bench.verify's.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from replay.traces.read import read_trace
 from replay.traces.scenario import scenario as imported
 
 PHILLY = "SIGNALBOX_BENCH_PHILLY"
+PHILLY_WINDOW = "2294959..7565359"
 TIMES = 3
 DAY_S_MAX = PHILLY_S_MAX = 60.0
 MEMORY_MIB_MAX = 1024
@@ -62,7 +63,7 @@ def _scenario(what: str) -> Scenario:
     """The generated day, or Philly's window: its virtual clusters are teams, with quotas in proportion to use."""
     if what == "day":
         return day(1)
-    options = parse_options(fleet="80x8", quotas="use", estimate="duration", running=AT_ONCE)
+    options = parse_options(fleet="80x8", window=PHILLY_WINDOW, quotas="use", estimate="duration", running=AT_ONCE)
     found, _ = imported(read_trace(Path(what), "common"), options)
     return found
 
