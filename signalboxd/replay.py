@@ -55,7 +55,7 @@ async def run(args: argparse.Namespace) -> None:
         _check(args)
         found = await source(args)
         contenders = _contenders(args, found.scenario)
-        checked = _again(found, args)
+        checked = _again(found)
         outcomes = _replayed(found.scenario, contenders, args)
         notes = Notes(
             source=found.about,
@@ -89,12 +89,14 @@ def _contenders(args: argparse.Namespace, scenario: Scenario) -> list[Contender]
     return [*_distinct([contender(text, scenario.policy) for text in (args.policy, *against)])]
 
 
-def _again(found: Source, args: argparse.Namespace) -> Again | None:
-    """Do the recorded decisions come out of the recorded day?"""
-    if found.recorded is None or not args.again:
+def _again(found: Source) -> Again | None:
+    """Do the recorded decisions come out of the recorded day? From the start of the log on: what a window begins with
+    came out of what was before it."""
+    day = found.check
+    if day is None:
         return None
     with _telling(["as recorded"]) as told:
-        return again(found.recorded, lambda how_far: told("as recorded", how_far))
+        return again(day, lambda how_far: told("as recorded", how_far), since=found.scenario.start_at)
 
 
 def _replayed(scenario: Scenario, contenders: Sequence[Contender], args: argparse.Namespace) -> list[Outcome]:

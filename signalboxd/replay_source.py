@@ -32,13 +32,16 @@ _SIZE = re.compile(r"([1-9][0-9]{0,4})x(1|2|4|8|16)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is replayed, and what has to be said of where it came from. `recorded`: the day that a log told."""
+    """What is replayed, and what has to be said of where it came from. `recorded`: the day that a log told; `check`:
+    the same from the start of the log on, with which it is shown that the recorded decisions come out; None: not asked
+    for."""
 
     scenario: Scenario
     about: str
     seed: int | None = None
     unusable: Mapping[str, int] = field(default_factory=dict)
     recorded: Recorded | None = None
+    check: Recorded | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +137,9 @@ async def _of_log(args: argparse.Namespace) -> Source:
     try:
         await log.open()
         recorded = await read_day(log, window, name=f"{name}, {_span(args)}", progress=_telling(name))
+        check = recorded if args.again else None
+        if args.again and not recorded.whole:
+            check = await read_day(log, Window(last=window.last), progress=_telling(name))
     except ChainBroken as broken:
         raise BadOption("log", name, f"{broken}: see what `signalboxd verify` says of it") from None
     except NothingRecorded as none:
@@ -143,7 +149,7 @@ async def _of_log(args: argparse.Namespace) -> Source:
     finally:
         await log.close()
     about = f"the log of {name}, {_span(args)}: {len(recorded.scenario.arrivals)} jobs, {len(recorded.granted)} starts"
-    return Source(scenario=recorded.scenario, about=about, recorded=recorded)
+    return Source(scenario=recorded.scenario, about=about, recorded=recorded, check=check)
 
 
 def _bound(field: str, text: str | None, *, last: bool = False) -> Bound | None:

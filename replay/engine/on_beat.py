@@ -17,7 +17,7 @@ PATIENCE_MS = 1_500
 """A leader looks each second; how late it may be."""
 STILL_MS = 20_000
 """For how long a leader may stand still (scheduler.tenure ends it then). As long as all goes as it went, one that
-decided nothing did so: it would have decided what is decided now."""
+decided nothing did stand still: had it looked, it would have decided what is decided now."""
 
 
 class OnBeat(Replay):

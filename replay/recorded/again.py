@@ -3,16 +3,19 @@
 This is what a what-if rests on. Where it gives others, or the same later, each is listed.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from commands.entities import AttemptKey
 from events.envelope import Event
 from events.gang import GangAllocated
+from events.ids import Instant
 from replay.engine.on_beat import OnBeat
 from replay.engine.run import Told
 from replay.recorded.day import Granted, Recorded
 
 NEAR_MS = 2_000
+START = Instant(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,8 @@ class Again:
         return not self.others
 
 
-def again(recorded: Recorded, told: Told | None = None) -> Again:
-    """Replay it under the policy it was recorded with, and compare every grant. `told`: how far it is."""
+def again(recorded: Recorded, told: Told | None = None, *, since: Instant = START) -> Again:
+    """Replay it under the policy it was recorded with, and compare every grant since then. `told`: how far it is."""
     replay = OnBeat(recorded.scenario)
     made: dict[AttemptKey, Granted] = {}
 
@@ -53,7 +56,11 @@ def again(recorded: Recorded, told: Told | None = None) -> Again:
 
     replay.core.watchers.append(see)
     replay.run("as recorded", told)
-    return compare({(granted.job_id, granted.attempt): granted for granted in recorded.granted}, made)
+    return compare(_since(recorded.granted, since), _since(made.values(), since))
+
+
+def _since(granted: Iterable[Granted], since: Instant) -> dict[AttemptKey, Granted]:
+    return {(each.job_id, each.attempt): each for each in granted if each.at >= since}
 
 
 def compare(then: dict[AttemptKey, Granted], now: dict[AttemptKey, Granted]) -> Again:

@@ -131,6 +131,16 @@ def test_a_window_begins_with_the_cluster_as_it_then_was() -> None:
     assert run(part.scenario, "default").jobs
 
 
+def test_what_was_decided_in_a_window_comes_out_of_the_log_from_its_start() -> None:
+    """Each start in it, at its millisecond: what the window began with comes out, too."""
+    records = written("storm", 1).records
+    part = read(records, window=Window(read_bound("n:300"), read_bound("n:600")))
+    whole = read(records, window=Window(last=read_bound("n:600", last=True)))
+    found = again(whole, since=part.scenario.start_at)
+    assert found.recorded == len(part.granted) > 20
+    assert (found.same, found.others) == (found.recorded, ())
+
+
 def test_a_window_without_a_commit_is_no_day() -> None:
     """It says so."""
     with pytest.raises(NothingRecorded, match="no commit lies in the window"):

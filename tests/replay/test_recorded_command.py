@@ -57,10 +57,14 @@ def test_a_file_is_replayed_and_says_how_true_that_is(exported: Path, tmp_path: 
 
 def test_a_window_of_it_is_replayed(exported: Path, tmp_path: Path) -> None:
     """What ran and waited as it began is in it, and the page says what that means."""
-    words = ("--from", "n:300", "--to", "n:600", "--no-again", "--policy", "recorded", "--out", tmp_path)
-    code, said, told = typed("--file", exported, *words)
+    words = ("--file", exported, "--from", "n:300", "--to", "n:600", "--policy", "recorded", "--out", tmp_path)
+    code, said, told = typed(*words)
     assert code == 0, told
     assert "The window begins in the midst of things" in said
+    checked = orjson.loads((tmp_path / "again.json").read_bytes())
+    assert checked["same"] == checked["recorded"] > 20
+    (tmp_path / "again.json").unlink()
+    assert typed(*words, "--no-again")[0] == 0
     assert not (tmp_path / "again.json").exists()
 
 
