@@ -17,7 +17,6 @@ from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, TeamId
 from events.job import CLASS_RANK, JobSpec, QueueReason, Topology
 from scheduler.planning.order import HOUR_MS, NEVER, EntryKey, entry_key
-from scheduler.planning.quota import Standing
 
 Entry = tuple[EntryKey, JobId]
 ELEMENT_RANKS = 3
@@ -78,13 +77,13 @@ class Line:
     """The queued jobs of one shape, in order.
 
     `each`: GPUs of a rank; `gpus`: of the smallest gang that will do. `alone`: it starts only covered. `charge`: GPUs
-    that each is charged for at least, 0: to be reckoned. `standing`: of the team, in the cycle that is on; set as it
-    begins. `failed`: what the planner remembers of the last try (scheduler.planning.turns).
+    that each is charged for at least, 0: to be reckoned. `failed`: what the planner remembers of the last try
+    (scheduler.planning.turns).
     """
 
     __slots__ = (
         *("alone", "charge", "class_rank", "deadlines", "each", "entries", "failed", "gpu_type", "gpus"),
-        *("share", "spec", "standing", "team"),
+        *("share", "spec", "team"),
     )
 
     def __init__(self, job: Job, policy: Policy) -> None:
@@ -98,7 +97,6 @@ class Line:
         self.gpus = replicas_min(job.spec) * self.each
         self.alone = starts_only_covered(policy, job)
         self.charge = 0
-        self.standing: Standing
         self.failed: object = None
         self.entries: list[Entry] = []
         self.deadlines = 0

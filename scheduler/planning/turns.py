@@ -201,7 +201,7 @@ class Turns:
         this cycle stops; for one that has nodes held, or might, when others end; its team's standing; reservations.
         What cannot help, whatever became of it, is left out: where too few GPUs are free it does not matter which."""
         trial, planner, gpu_type = self._trial, self._planner, line.gpu_type
-        standing = line.standing
+        standing = trial.shares.standing(line.share)
         room, covered_room = standing.room, standing.covered_room
         covered = line.charge <= covered_room
         fits = trial.capacity.could_hold(line.spec)
@@ -255,7 +255,7 @@ class Turns:
     # What is given
 
     def _decide(self, line: Line, job: Job) -> bool:
-        standing, charge = line.standing, line.charge
+        standing, charge = self._trial.shares.standing(line.share), line.charge
         covered, alone = charge <= standing.covered_room, line.alone
         if charge > standing.room or (alone and not covered):
             if charge <= standing.room and job.priority_class is PriorityClass.PROD_SERVING and self._in_pool(job):

@@ -35,14 +35,14 @@ def used_up(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Iterable
     )
 
 
-def borrows(line: Line) -> bool:
+def borrows(trial: Trial, line: Line) -> bool:
     """Would the next job of the line borrow?"""
-    return line.charge > line.standing.covered_room
+    return line.charge > trial.shares.standing(line.share).covered_room
 
 
 def _kind(planner: "Planner", trial: Trial, line: Line) -> Kind:
     pool = trial.pool_of(trial.state.jobs[line.entries[0][1]]) if planner.pools.sets_apart else ""
-    return (borrows(line), line.class_rank, line.each, line.gpus, (line.gpu_type, pool))
+    return (borrows(trial, line), line.class_rank, line.each, line.gpus, (line.gpu_type, pool))
 
 
 def _anybody_gives(planner: "Planner", trial: Trial, gpu_type: GpuType, kinds: Iterable[Kind]) -> bool:

@@ -285,17 +285,12 @@ class VictimIndex:
             self.entries[key] = entry.awaited()
             for index in entry.nodes:
                 touched.setdefault(index, set()).add(entry.rank)
-        freed: dict[NodeIndex, int] = {}
-        for index, ranks in touched.items():
-            place = self.places.get(index)
-            if place is not None:
-                freed[index] = self._free_of(place, ranks)
-        return freed
+        places = self.places
+        return {index: self._free_of(places[index], ranks) for index, ranks in touched.items() if index in places}
 
     def _free_of(self, place: Place, ranks: set[Rank]) -> int:
         """Mask of what they hold on the node."""
-        left: list[Item] = []
-        freed = 0
+        left, freed = list[Item](), 0
         for item in place.items:
             if item.rank in ranks:
                 freed |= item.mask
@@ -396,8 +391,7 @@ class VictimIndex:
     def over_share(self, team: TeamId, gpu_type: GpuType) -> int:
         """How far a team's use is over its guarantee, in thousandths of it; what is being stopped counts no more."""
         key = (team, gpu_type)
-        known = self._over.get(key)
-        if known is not None:
+        if (known := self._over.get(key)) is not None:
             return known
         quota, usage = self._state.quotas.get(key), self._state.usage.get(key)
         guaranteed = quota.guaranteed if quota is not None else 0

@@ -48,7 +48,6 @@ class _Walk:
         self._asked: dict[GpuType, int] = {}
         self.tries = 0
         for line in planner.queue.lines.values():
-            line.standing = trial.shares.standing(line.share)
             if not line.charge:
                 line.charge = least_charge(trial.state, line.spec)
             if line.each < self._least.get(line.gpu_type, WITHOUT_LIMIT):
@@ -115,13 +114,13 @@ class _Walk:
 
     def _head(self, line: Line, place: int, last: bool = False) -> Head:
         key, job_id = line.entries[place]
-        return (borrows(line), line.class_rank, key, job_id, place, line, last)
+        return (borrows(self._trial, line), line.class_rank, key, job_id, place, line, last)
 
     def _refresh(self, heads: list[Head]) -> None:
         """Whether the first of a team is covered may have changed; then it may be the first no more."""
         while heads:
             head = heads[0]
-            borrowing = borrows(head[5])
+            borrowing = borrows(self._trial, head[5])
             if borrowing == head[0]:
                 return
             heapreplace(heads, (borrowing, *head[1:]))
