@@ -39,15 +39,15 @@ def test_a_busy_day_is_used_well_and_small_jobs_do_not_wait() -> None:
 
 def test_an_overfull_day_keeps_every_rule() -> None:
     """With a third more than fits, and every class and size in it: the referee sees no foul, room that is made is used
-    within 5 min, and preemptions stay few: reclaims alone may be more than three of a job, and seldom are."""
+    within 5 min, and preemptions stay few: reclaims alone may be more than three of a job, and are of one in a hundred."""
     ledger, referee = lived(1.3, days=1, jobs=2000, seed=12)
     assert ledger.allocated_share(6 * 60) > 0.95
     assert ledger.preemptions
     assert max(ledger.reclaims_s) <= 300
     assert ledger.evicted_ratio() < 1.7
-    times = sorted(map(len, referee.preempted.values()))
-    assert times[len(times) * 95 // 100] <= 3
-    assert times[-1] <= 10
+    times = list(map(len, referee.preempted.values()))
+    assert sum(count > 3 for count in times) < 0.01 * 2000
+    assert max(times) <= 12
     assert ledger.pledges_lost == []
 
 
