@@ -39,7 +39,7 @@ def test_a_busy_day_is_used_well_and_small_jobs_do_not_wait() -> None:
 
 def test_an_overfull_day_keeps_every_rule() -> None:
     """With a third more than fits, and every class and size in it: the referee sees no foul, room that is made is used
-    within 5 min, and preemptions stay few: reclaims alone may be more than three of a job, and are of one in a hundred."""
+    within 5 min, and preemptions stay few: reclaims alone may be more than three of one, and are of 1 in 100."""
     ledger, referee = lived(1.3, days=1, jobs=2000, seed=12)
     assert ledger.allocated_share(6 * 60) > 0.95
     assert ledger.preemptions
