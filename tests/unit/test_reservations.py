@@ -256,7 +256,7 @@ class TestWhoOvertakes:
         assert scenario.table("small") == {"small": "n1*8"}
 
     def test_not_by_its_own_team_for_being_covered(self) -> None:
-        """All of the fleet is red's: while anything runs its gang borrows, and small jobs would come before it for ever.
+        """All of the fleet is red's: while anything runs its gang borrows, and small jobs would come first for ever.
         That its room is too small is no limit of its own: it waits for ends, and the nodes are held."""
         scenario = Scenario().given(cluster("b0: [8] [8]"), quota(guaranteed=16, borrow_limit=0))
         scenario.given(runs("long", max_runtime_s=HOUR_S, gpus_per_replica=8), submit("big", **gang(2)), plan())
