@@ -8,26 +8,22 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
-from commands.displace import saved_at, shielded_until, untouchable
+from commands.displace import saved_at
 from commands.entities import Attempt, AttemptKey, Job, Node
 from commands.state import Change, State
 from events.ids import GpuType, Instant, NodeIndex, TeamId
-from events.job import CLASS_RANK, PriorityClass
 from scheduler.planning.capacity import schedulable
 from scheduler.planning.elastic import lent_ranks
 from scheduler.planning.preempt_ground import (
     AWAITED,
-    BORROWED,
-    COVERED,
     LEVELS,
-    NEVER,
-    SHIELDED,
     Entry,
     Ground,
     GroundKey,
     Item,
     Place,
     Rank,
+    level_of,
     room_of,
 )
 from scheduler.planning.quota import ShareKey, Shares
@@ -111,6 +107,8 @@ class VictimIndex:
         for key in self._dirty_teams:
             borrowed = self._shares.borrowed(key)
             self._dirty_attempts |= borrowed ^ self._borrowed.get(key, frozenset())
+            # Of those it may be covered without what they have lent, which goes by what is left of the guarantee.
+            self._dirty_attempts |= {one for one in borrowed if one in self.elastic}
             self._borrowed[key] = borrowed
         self._dirty_teams.clear()
         if not self._dirty_attempts and not self._dirty_nodes:
@@ -159,26 +157,10 @@ class VictimIndex:
 
     def _level(self, job: Job, attempt: Attempt, now: Instant) -> tuple[int, Instant | None]:
         """Its level, and when time alone changes it."""
-        policy = self._state.policy
-        margin_ms = policy.pledge_margin_s * 1000
         if attempt.key in self._stopped:
             return AWAITED, None
-        if attempt.ending_at is not None:
-            given_up = Instant(attempt.ending_at + attempt.grace_s * 1000 + margin_ms)
-            return (AWAITED, given_up) if now < given_up else (NEVER, None)
-        due = None if attempt.limit_at is None else Instant(attempt.limit_at - policy.await_ends_s * 1000)
-        if due is not None and now >= due:
-            given_up = Instant(due + policy.await_ends_s * 1000 + margin_ms)
-            return (AWAITED, given_up) if now < given_up else (NEVER, None)
-        if untouchable(job) or len(job.open_attempts) > 1:
-            return NEVER, due
         borrowed = self._borrows(attempt) and not self._covered_without_lent(job, attempt)
-        shielded = shielded_until(policy, now, job, attempt)
-        if shielded > now:
-            until = shielded if due is None else min(shielded, due)
-            return (SHIELDED if borrowed else NEVER), until
-        class_level = CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[job.priority_class]
-        return (BORROWED if borrowed else COVERED) + class_level, due
+        return level_of(self._state.policy, now, job, attempt, borrowed=borrowed)
 
     def _borrows(self, attempt: Attempt) -> bool:
         return attempt.key in self._borrowed.get((attempt.team, attempt.gpu_type), ())
