@@ -41,7 +41,8 @@ class VictimIndex:
         self.held_by: dict[tuple[TeamId, int], int] = {}
         """(team, level) -> bitset of the nodes on which it has leases of that level."""
         self.failed: dict[object, Instant] = {}
-        """Searches that found nothing -> until when that holds, if nothing changes. Only saves work."""
+        """Searches that found nothing, with the quota that they had -> until when that holds, if nothing changes. Only
+        saves work."""
         self.asks: dict[object, Any] = {}
         """Searches of this cycle, by shape."""
         self.elastic: dict[AttemptKey, None] = {}
