@@ -72,19 +72,21 @@ class VictimIndex:
             old, new = change.old, change.new
             match change.table:
                 case "attempts":
-                    self._dirty_attempts.add(change.key)
                     row = new if new is not None else old
+                    if new is None and change.key not in self.entries:
+                        self._dirty_attempts.discard(change.key)  # came and went while nobody asked
+                    else:
+                        self._dirty_attempts.add(change.key)
                     self._note_elastic(row, gone=new is None)
                     if old is None or new is None or (old.charged, old.ending) != (new.charged, new.ending):
                         self._dirty_teams.add((row.team, row.gpu_type))
                 case "nodes":
                     if old is None or new is None or room_of(old) != room_of(new):
                         self._dirty_nodes.add(change.key)
-                case "jobs":
-                    row = new if new is not None else old
-                    self._dirty_attempts.update((row.id, number) for number in row.open_attempts)
-                    if old is not None and new is not None and old.priority_class != new.priority_class:
-                        self._dirty_teams.add((row.spec.team, row.spec.gpu_type))
+                case "jobs" if new is not None:
+                    self._dirty_attempts.update((new.id, number) for number in new.open_attempts)
+                    if old is not None and old.priority_class != new.priority_class:
+                        self._dirty_teams.add((new.spec.team, new.spec.gpu_type))
                 case "pledges" | "quotas":
                     row = new if new is not None else old
                     self._dirty_teams.add((row.team, row.gpu_type))
@@ -100,6 +102,11 @@ class VictimIndex:
             self.elastic.pop(attempt.key, None)
         else:
             self.elastic.setdefault(attempt.key)
+
+    @property
+    def unreckoned(self) -> int:
+        """Attempts that changed since somebody asked."""
+        return len(self._dirty_attempts)
 
     def refresh(self, now: Instant) -> None:
         """Reckon in what changed, and what the time has changed."""

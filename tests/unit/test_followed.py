@@ -8,7 +8,7 @@ from commands.entities import AttemptKey
 from commands.evolve import begin, evolve
 from commands.policy import Policy
 from events.envelope import Event
-from events.gang import GangResized, ResizeReason
+from events.gang import GangReleased, GangResized, ResizeReason
 from events.ids import Epoch, GpuMask, GpuType, Instant, JobId, NodeIndex
 from events.job import Elastic, JobPriorityChanged
 from events.policy import PolicyChanged
@@ -108,3 +108,19 @@ def test_a_spare_is_lent_to_the_lowest_class_only_as_long_as_it_is_that() -> Non
     assert followed == fresh == 0b100
     followed, fresh = follow(made, spares, JobPriorityChanged(job_id=JobId("low"), priority_class=RESEARCH))
     assert followed == fresh == 0b1000
+
+
+def test_what_came_and_went_while_nobody_asked_is_not_kept() -> None:
+    """Where every job starts at once nobody asks who could make room, for months (C-70)."""
+    made = Crowd()
+    made.nodes(8)
+    made.quota("red", 8)
+    for number in range(30):
+        made.run(f"j{number}", (0, WHOLE))
+        attempt = made.state.attempts[JobId(f"j{number}"), 1]
+        made.commit(*made.gone(attempt), GangReleased(job_id=attempt.job_id, attempt=1))
+    assert made.victims.unreckoned == 0
+    made.run("last", (0, WHOLE))
+    followed, fresh = victims_now(made)
+    assert followed == fresh
+    assert made.victims.unreckoned == 0
