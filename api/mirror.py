@@ -2,10 +2,12 @@
 how the teams stand.
 
 It follows like a standby, from the newest snapshot on, and takes part in nothing. It is never waited for longer than a
-moment: who asks while it has not caught up does without.
+moment: who asks while it has not caught up does without. At most one reading is under way, and one waits for it,
+however many ask; and what cannot be read is not begun again and again for each who asks.
 """
 
 import asyncio
+import time
 
 import structlog
 
@@ -24,6 +26,8 @@ _IDLE_S = 5.0
 """It looks at the log so often while nobody asks."""
 _YIELD_RECORDS = 20
 """After so many records others have their turn."""
+_ANEW_S_MAX = 60.0
+"""It begins anew at once; where that fails again, after 4, 8, .. seconds, and at last so long."""
 
 
 class Mirror:
@@ -35,11 +39,14 @@ class Mirror:
         self._snapshots = snapshots
         self._copy: tuple[Replica, Planner] | None = None
         self._lock = asyncio.Lock()
+        self._to_come: asyncio.Task[bool] | None = None
+        self._failures = 0
+        self._anew_at = 0.0
 
     async def run(self) -> None:
         """Keep up for ever."""
         while True:
-            await self._catch_up()
+            await self._reading()
             await asyncio.sleep(_IDLE_S)
 
     async def why(self, job_id: JobId, now: Instant, wait_s: float) -> tuple[Reason, ...] | None:
@@ -49,6 +56,7 @@ class Mirror:
         if planner is None:
             return None
         try:
+            planner.queue.begin(now)
             return explain(planner, job_id, now) or None
         except Exception as error:  # ours: one job that cannot be explained (C-46) still has its row
             await _log.aexception("not_explained", job_id=job_id, why=f"{type(error).__name__}: {error}")
@@ -63,31 +71,47 @@ class Mirror:
 
     async def _planner(self, wait_s: float) -> Planner | None:
         """At the end of the log as it is now; None where it is not there within `wait_s`. The reading goes on."""
-        catching_up = asyncio.ensure_future(self._catch_up())
-        done, _ = await asyncio.wait({catching_up}, timeout=wait_s)
-        return self._copy[1] if done and catching_up.result() and self._copy is not None else None
+        reading = self._reading()
+        await asyncio.wait({reading}, timeout=wait_s)
+        caught_up = reading.done() and not reading.cancelled() and reading.result()
+        return self._copy[1] if caught_up and self._copy is not None else None
+
+    def _reading(self) -> "asyncio.Task[bool]":
+        """A reading that has yet to begin, and so sees all that there is now."""
+        if self._to_come is None or self._to_come.done():
+            self._to_come = asyncio.create_task(self._catch_up())
+        return self._to_come
 
     async def _catch_up(self) -> bool:
         """Is it at the end of the log? A log that is not as it was is read again from the newest snapshot that is."""
         async with self._lock:
+            self._to_come = None
+            if self._copy is None and time.monotonic() < self._anew_at:
+                return False
             try:
                 await self._read()
+                self._failures = 0
                 return True
             except (LogUnavailable, UnknownOutcome, OSError) as error:
                 await _log.awarning("mirror_waits", why=str(error))
             except (ChainBroken, Unreadable, LogUnusable) as error:
-                self._copy = None
+                self._forget()
                 await _log.aerror("mirror_begins_anew", why=str(error))
-            except asyncio.CancelledError:
-                raise
             except Exception as error:  # ours: answers without it are poorer, and must go on
-                self._copy = None
+                self._forget()
                 await _log.aexception("mirror_failed", why=f"{type(error).__name__}: {error}")
             return False
 
+    def _forget(self) -> None:
+        """To begin anew is dear: not for each who asks, where it is of no use."""
+        self._copy = None
+        self._failures += 1
+        wait_s = min(_ANEW_S_MAX, 2.0**self._failures) if self._failures > 1 else 0.0
+        self._anew_at = time.monotonic() + wait_s
+
     async def _read(self) -> None:
         if self._copy is None:
-            replica = await restore(self._cluster, self._log, self._snapshots)
+            replica = await restore(self._cluster, self._log, self._snapshots, _YIELD_RECORDS)
             self._copy = (replica, Planner(replica.state))
         replica, planner = self._copy
         number = 0

@@ -55,8 +55,8 @@ def may_displace(
 def shielded_until(policy: Policy, now: Instant, job: Job, attempt: Attempt) -> Instant:
     """Until when the attempt is shielded by what its job has suffered of late (R-42); `now` or before: it is not.
 
-    After a preemption for half an hour from its start, after two for an hour, after three until the first of them is
-    a day ago. While it has not started yet, its start is now.
+    After a preemption for half an hour from its start, after two for an hour, but only until the first of them is a
+    day ago; after three until then in any case. While it has not started yet, its start is now.
     """
     recent = [at for at in job.preempted_at if at > now - DAY_MS]
     began = attempt.running_at if attempt.running_at is not None else now
@@ -64,7 +64,7 @@ def shielded_until(policy: Policy, now: Instant, job: Job, attempt: Attempt) -> 
     if attempt.after_preemption:
         until = began + policy.shield_after_preemption_s * 1000
     if len(recent) >= 2:
-        until = max(until, began + policy.shield_after_two_s * 1000)
+        until = max(until, min(began + policy.shield_after_two_s * 1000, recent[-2] + DAY_MS))
     if len(recent) >= policy.preemptions_max:
         until = max(until, recent[-policy.preemptions_max] + DAY_MS)
     return Instant(until)

@@ -265,9 +265,8 @@ def only_reported(old: Node, new: Node) -> bool:
         new.leases is old.leases
         and new.gpus is old.gpus
         and (new.used, new.broken, new.pledged, new.confirmed) == (old.used, old.broken, old.pledged, old.confirmed)
-        and (new.state, new.drained, new.generation) == (old.state, old.drained, old.generation)
-        and (new.block, new.rack, new.gpu_type) == (old.block, old.rack, old.gpu_type)
-        and new.gpu_memory_gb == old.gpu_memory_gb
+        and (new.state, new.drained, new.generation, new.rack) == (old.state, old.drained, old.generation, old.rack)
+        and (new.block, new.gpu_type, new.gpu_memory_gb) == (old.block, old.gpu_type, old.gpu_memory_gb)
     )
 
 

@@ -1,5 +1,7 @@
 """A copy of the cluster's state that follows the log: what a standby keeps, and what a new leader starts from."""
 
+import asyncio
+
 from commands import snapshot
 from commands.evolve import fold_commit, fold_term
 from commands.state import Change, State
@@ -30,10 +32,15 @@ class Replica:
         self.head = head
         return self.state.accept()
 
-    async def catch_up(self, log: EventLog) -> None:
-        """Fold to the end of the log as it is now. Raises ChainBroken, Unreadable, LogUnusable."""
+    async def catch_up(self, log: EventLog, yield_every: int = 0) -> None:
+        """Fold to the end of the log as it is now. `yield_every`: after so many records other tasks have their turn; 0:
+        only where the log is waited for. Raises ChainBroken, Unreadable, LogUnusable."""
+        number = 0
         async for outcome in filtered(log, self.head):
             self._take(outcome)
+            number += 1
+            if yield_every and number % yield_every == 0:
+                await asyncio.sleep(0)
 
     async def follow(self, log: EventLog) -> None:
         """Fold for ever."""
@@ -48,16 +55,17 @@ class Replica:
             self.head = outcome.head
 
 
-async def restore(cluster: ClusterId, log: EventLog, snapshots: Snapshots) -> Replica:
-    """The state at the end of the log: from the newest snapshot that fits and chains, else from the start (P-10)."""
+async def restore(cluster: ClusterId, log: EventLog, snapshots: Snapshots, yield_every: int = 0) -> Replica:
+    """The state at the end of the log: from the newest snapshot that fits and chains, else from the start (P-10).
+    `yield_every`: see catch_up."""
     for head, raw in await snapshots.newest(snapshot.fingerprint()):
         try:
             await verify_position(log, head)
             replica = Replica(snapshot.load(raw), head)
-            await replica.catch_up(log)
+            await replica.catch_up(log, yield_every)
             return replica
         except (LogUnusable, ChainBroken, Unreadable, ValueError):
             continue
     replica = Replica(State(cluster), START)
-    await replica.catch_up(log)
+    await replica.catch_up(log, yield_every)
     return replica

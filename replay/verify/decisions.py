@@ -51,10 +51,12 @@ class Decisions:
         self._planner: Planner | None = None
         self._plan: tuple[int, Instant, Plan] | None = None
         """The last one, as (n, at, plan): its parts may be several commits."""
+        self._since_n: int | None = None
+        """n of the state from which every commit has been decided again."""
 
     def forget(self) -> None:
         """The state goes on without us: indices are made anew when they are needed again."""
-        self._planner = self._plan = None
+        self._planner = self._plan = self._since_n = None
 
     def take(self, before: Head, accepted: Accepted) -> Verdict:
         """Decide the commit again and fold it. Raises codec.Unreadable, or whatever folding it raises."""
@@ -82,6 +84,8 @@ class Decisions:
 
     def _recompute(self, before: Head, accepted: Accepted) -> tuple[Verdict, bool]:
         """What comes out, and whether exactly that is on trial now."""
+        if self._since_n is None:
+            self._since_n = self.state.meta.n
         try:
             made_by = _input(accepted.parsed)
             question = self._question(before, accepted.parsed, made_by)
@@ -159,12 +163,15 @@ class Decisions:
         return Question(SCHEDULER, lambda draft: apply(draft, taken))
 
     def _planned(self, recorded: dict[str, Any], planned: Planned) -> Plan | None:
-        """The plan that the commit is about, made again at the state that it was made at."""
+        """The plan that the commit is about, made again at the state that it was made at; None: that was before the
+        first commit that was recomputed. Raises NoInput where no leader can have gone by such a plan."""
         n = recorded["planned_at_n"]
         if self._plan is not None and self._plan[:2] == (n, planned.at):
             return self._plan[2]
         if n != self.state.meta.n:
-            return None
+            if n is not None and self._since_n is not None and n < self._since_n:
+                return None
+            raise NoInput(f"it is about a plan made at n {n}, and none was made there that was still to be taken")
         if self._planner is None:
             self._planner = Planner(self.state)
         plan = self._planner.plan(planned.at)

@@ -58,12 +58,14 @@ def _over_limit(state: State, pledge: Pledge, starting: int) -> bool:
 
 
 def _broken(state: State, pledge: Pledge) -> bool:
-    """Is a node out of service, a GPU faulty, or a GPU in the hands of somebody who is not to go?"""
+    """Is a node out of service, or another than it was, a GPU faulty, or in the hands of somebody who is not to go?"""
     going = {*pledge.victims, *pledge.awaited}
     for index, mask in pledge.ranks:
         node = state.nodes[index]
         if node.state not in (NodeState.UP, NodeState.SUSPECT) or node.drained is not None or node.broken & mask:
             return True
+        if mask & ~node.pledged:
+            return True  # it registered with another inventory: nothing of that was pledged
         if node.used & mask and _stays(state, index, mask, going):
             return True
     return False

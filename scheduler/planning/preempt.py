@@ -56,13 +56,13 @@ def make_room(
         return _room_within(trial, victims, job, covered, own)
     among = reserve.usable(trial, job)
     shape = (_shape(job), covered, among)
-    if not victims.mark() and victims.failed.get(shape, trial.now) > trial.now:
+    if not victims.mark() and victims.failed.get((shape, own), trial.now) > trial.now:
         return None
     asks = _asks(trial, victims, job, covered, among, shape)
     best = _search(trial, victims, asks, own)
     if best is None:
         if not (trial.taken or trial.stopping):
-            victims.failed[shape] = victims.next_change_at()
+            victims.failed[shape, own] = victims.next_change_at()
         return None
     return _take(trial, victims, job, *best)
 
@@ -144,19 +144,22 @@ def _asks(
 
 
 def _search(trial: Trial, victims: VictimIndex, asks: list[Ask], own: Own) -> tuple[Ask, Found] | None:
-    """The best solution over all sizes of nodes. Placements of this cycle that the index does not know of yet are
-    reckoned in as they are met. `own`: what the team's quota gives once its own have stopped."""
+    """The best solution over all sizes of nodes for which the team's quota suffices: on some a gang costs more.
+    Placements of this cycle that the index does not know of yet are reckoned in as they are met. `own`: what the quota
+    gives once the team's own have stopped."""
     while True:
         best: tuple[Ask, Found] | None = None
         for ask in asks:
             found = _solve(ask)
-            if found is not None and (best is None or found[:2] < best[1][:2]):
+            if found is None or (best is not None and found[:2] >= best[1][:2]):
+                continue
+            if _within_quota(victims, ask, found, own):
                 best = (ask, found)
         if best is None:
             return None
         stale = [index for index in best[1].nodes if victims.taken(index, trial.capacity.free[index])]
         if not stale:
-            if not _worth_it(victims, best[1], own) or not _within_quota(victims, *best, own):
+            if not _worth_it(victims, best[1], own):
                 return None
             return None if _comes_back(trial, victims, *best) else best
 

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from commands.entities import AttemptKey, Job, Node
+from commands.displace import shielded_until, untouchable
+from commands.entities import Attempt, AttemptKey, Job, Node
+from commands.policy import Policy
 from commands.shape import ranks_per_node, replicas_min, takes_whole_nodes
-from events.ids import BlockId, GpuType, JobId, NodeIndex, TeamId
+from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex, TeamId
 from events.job import CLASS_RANK, PriorityClass
 
 BORROWED, COVERED, SHIELDED, AWAITED, NEVER = 0, 3, 6, 7, 8
@@ -62,6 +64,26 @@ def own_levels(priority_class: PriorityClass) -> tuple[int, ...]:
 def chain_of(priority_class: PriorityClass, covered: bool) -> tuple[int, ...]:
     """Views of a job on the leases of other teams, each with more in it than the one before (R-40)."""
     return (_COVERED_CHAINS if covered else _BORROWING_CHAINS)[priority_class]
+
+
+def level_of(policy: Policy, now: Instant, job: Job, attempt: Attempt, *, borrowed: bool) -> tuple[int, Instant | None]:
+    """The level of an attempt, and when time alone changes it."""
+    margin_ms = policy.pledge_margin_s * 1000
+    if attempt.ending_at is not None:
+        given_up = Instant(attempt.ending_at + attempt.grace_s * 1000 + margin_ms)
+        return (AWAITED, given_up) if now < given_up else (NEVER, None)
+    due = None if attempt.limit_at is None else Instant(attempt.limit_at - policy.await_ends_s * 1000)
+    if due is not None and now >= due:
+        given_up = Instant(due + policy.await_ends_s * 1000 + margin_ms)
+        return (AWAITED, given_up) if now < given_up else (NEVER, None)
+    if untouchable(job) or len(job.open_attempts) > 1:
+        return NEVER, due
+    shielded = shielded_until(policy, now, job, attempt)
+    if shielded > now:
+        until = shielded if due is None else min(shielded, due)
+        return (SHIELDED if borrowed else NEVER), until
+    class_level = CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[job.priority_class]
+    return (BORROWED if borrowed else COVERED) + class_level, due
 
 
 class Rank(NamedTuple):

@@ -38,8 +38,8 @@ def keep(trial: Trial) -> list[tuple[JobId, FreedBecause]]:
     for key in sorted(trial.state.reservations.rows):
         reservation = trial.state.reservations[key]
         job = trial.state.jobs.get(reservation.job_id)
-        if job is None or not job.eligible:
-            over.append((reservation.job_id, FreedBecause.GONE))
+        if job is None or not job.eligible or key != (job.spec.gpu_type, trial.pool_of(job)):
+            over.append((reservation.job_id, FreedBecause.GONE))  # in its pool of today it may get another
         elif job.id in trial.state.pledges:
             over.append((job.id, FreedBecause.PREEMPTS))
         else:

@@ -8,7 +8,8 @@ they are lent. So a spare that is lent stays one, and no further node is held in
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from commands.entities import Attempt, AttemptKey, Node
+from commands.entities import Attempt, AttemptKey, Job, Node
+from commands.plan import Ranks
 from commands.state import Change, State
 from events.ids import BlockId, GpuType, NodeIndex
 from events.job import PriorityClass
@@ -22,6 +23,8 @@ _Kind = tuple[GpuType, int]
 @dataclass(frozen=True, slots=True)
 class _Gang:
     kind: _Kind
+    ranks: Ranks
+    """As it was counted: an elastic gang may grow."""
     blocks: tuple[BlockId, ...]
     spares: int
 
@@ -50,6 +53,8 @@ class Spares:
                 self._look_at_gang(change.key, change.new)
             elif change.table == "nodes" and change.new is not None:
                 self._look_at_node(change.new)
+            elif change.table == "jobs" and change.old is not None and change.new is not None:
+                self._look_at_job(change.old, change.new)
             elif change.table == "policies":
                 self._gangs.clear()
                 self._forget()
@@ -100,15 +105,28 @@ class Spares:
                 self._forget()
             return
         policy = self._state.policy
-        if key in self._gangs or sum(mask.bit_count() for _, mask in attempt.ranks) < policy.spare_gang_gpus_min:
+        known = self._gangs.get(key)
+        if known is not None and known.ranks == attempt.ranks:
+            return
+        if sum(mask.bit_count() for _, mask in attempt.ranks) < policy.spare_gang_gpus_min:
             return
         nodes = [self._state.nodes[index] for index in sorted({index for index, _ in attempt.ranks})]
         self._gangs[key] = _Gang(
             kind=(attempt.gpu_type, len(nodes[0].gpus)),
+            ranks=attempt.ranks,
             blocks=tuple(sorted({node.block for node in nodes})),
             spares=-(-len(nodes) * policy.spare_nodes_percent // 100),
         )
         self._forget()
+
+    def _look_at_job(self, old: Job, new: Job) -> None:
+        """A job that waits again may be of another class while leases of its last attempt still end."""
+        if old.priority_class is new.priority_class:
+            return
+        for number in new.open_attempts:
+            attempt = self._state.attempts.get((new.id, number))
+            for index in {index for index, _ in attempt.ranks} if attempt is not None else ():
+                self._look_at_node(self._state.nodes[index])
 
     def _look_at_node(self, node: Node) -> None:
         where = ((node.gpu_type, len(node.gpus)), node.block) if self._may_be_spare(node) else None

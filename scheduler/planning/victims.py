@@ -8,26 +8,22 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
-from commands.displace import saved_at, shielded_until, untouchable
+from commands.displace import saved_at
 from commands.entities import Attempt, AttemptKey, Job, Node
 from commands.state import Change, State
 from events.ids import GpuType, Instant, NodeIndex, TeamId
-from events.job import CLASS_RANK, PriorityClass
 from scheduler.planning.capacity import schedulable
 from scheduler.planning.elastic import lent_ranks
 from scheduler.planning.preempt_ground import (
     AWAITED,
-    BORROWED,
-    COVERED,
     LEVELS,
-    NEVER,
-    SHIELDED,
     Entry,
     Ground,
     GroundKey,
     Item,
     Place,
     Rank,
+    level_of,
     room_of,
 )
 from scheduler.planning.quota import ShareKey, Shares
@@ -45,7 +41,8 @@ class VictimIndex:
         self.held_by: dict[tuple[TeamId, int], int] = {}
         """(team, level) -> bitset of the nodes on which it has leases of that level."""
         self.failed: dict[object, Instant] = {}
-        """Searches that found nothing -> until when that holds, if nothing changes. Only saves work."""
+        """Searches that found nothing, with the quota that they had -> until when that holds, if nothing changes. Only
+        saves work."""
         self.asks: dict[object, Any] = {}
         """Searches of this cycle, by shape."""
         self.elastic: dict[AttemptKey, None] = {}
@@ -75,19 +72,21 @@ class VictimIndex:
             old, new = change.old, change.new
             match change.table:
                 case "attempts":
-                    self._dirty_attempts.add(change.key)
                     row = new if new is not None else old
+                    if new is None and change.key not in self.entries:
+                        self._dirty_attempts.discard(change.key)  # came and went while nobody asked
+                    else:
+                        self._dirty_attempts.add(change.key)
                     self._note_elastic(row, gone=new is None)
                     if old is None or new is None or (old.charged, old.ending) != (new.charged, new.ending):
                         self._dirty_teams.add((row.team, row.gpu_type))
                 case "nodes":
                     if old is None or new is None or room_of(old) != room_of(new):
                         self._dirty_nodes.add(change.key)
-                case "jobs":
-                    row = new if new is not None else old
-                    self._dirty_attempts.update((row.id, number) for number in row.open_attempts)
-                    if old is not None and new is not None and old.priority_class != new.priority_class:
-                        self._dirty_teams.add((row.spec.team, row.spec.gpu_type))
+                case "jobs" if new is not None:
+                    self._dirty_attempts.update((new.id, number) for number in new.open_attempts)
+                    if old is not None and old.priority_class != new.priority_class:
+                        self._dirty_teams.add((new.spec.team, new.spec.gpu_type))
                 case "pledges" | "quotas":
                     row = new if new is not None else old
                     self._dirty_teams.add((row.team, row.gpu_type))
@@ -104,6 +103,11 @@ class VictimIndex:
         else:
             self.elastic.setdefault(attempt.key)
 
+    @property
+    def unreckoned(self) -> int:
+        """Attempts that changed since somebody asked."""
+        return len(self._dirty_attempts)
+
     def refresh(self, now: Instant) -> None:
         """Reckon in what changed, and what the time has changed."""
         while self._later and self._later[0][0] <= now:
@@ -111,6 +115,8 @@ class VictimIndex:
         for key in self._dirty_teams:
             borrowed = self._shares.borrowed(key)
             self._dirty_attempts |= borrowed ^ self._borrowed.get(key, frozenset())
+            # Of those it may be covered without what they have lent, which goes by what is left of the guarantee.
+            self._dirty_attempts |= {one for one in borrowed if one in self.elastic}
             self._borrowed[key] = borrowed
         self._dirty_teams.clear()
         if not self._dirty_attempts and not self._dirty_nodes:
@@ -159,26 +165,10 @@ class VictimIndex:
 
     def _level(self, job: Job, attempt: Attempt, now: Instant) -> tuple[int, Instant | None]:
         """Its level, and when time alone changes it."""
-        policy = self._state.policy
-        margin_ms = policy.pledge_margin_s * 1000
         if attempt.key in self._stopped:
             return AWAITED, None
-        if attempt.ending_at is not None:
-            given_up = Instant(attempt.ending_at + attempt.grace_s * 1000 + margin_ms)
-            return (AWAITED, given_up) if now < given_up else (NEVER, None)
-        due = None if attempt.limit_at is None else Instant(attempt.limit_at - policy.await_ends_s * 1000)
-        if due is not None and now >= due:
-            given_up = Instant(due + policy.await_ends_s * 1000 + margin_ms)
-            return (AWAITED, given_up) if now < given_up else (NEVER, None)
-        if untouchable(job) or len(job.open_attempts) > 1:
-            return NEVER, due
         borrowed = self._borrows(attempt) and not self._covered_without_lent(job, attempt)
-        shielded = shielded_until(policy, now, job, attempt)
-        if shielded > now:
-            until = shielded if due is None else min(shielded, due)
-            return (SHIELDED if borrowed else NEVER), until
-        class_level = CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[job.priority_class]
-        return (BORROWED if borrowed else COVERED) + class_level, due
+        return level_of(self._state.policy, now, job, attempt, borrowed=borrowed)
 
     def _borrows(self, attempt: Attempt) -> bool:
         return attempt.key in self._borrowed.get((attempt.team, attempt.gpu_type), ())

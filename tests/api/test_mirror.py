@@ -11,6 +11,7 @@ import pytest
 from api.mirror import Mirror
 from commands import snapshot
 from events.chain import Head
+from events.codec import Unreadable
 from events.gang import GangAllocated
 from events.ids import ClusterId, GpuMask, Instant, JobId, NodeIndex, Principal, TeamId
 from events.job import JobQueued, JobSubmitted, QueueReason
@@ -157,6 +158,49 @@ async def test_nobody_waits_longer_than_he_said() -> None:
     assert await mirror.why(A, NOW, 0.01) is None
     slow.come.set()
     assert await factors(mirror) == [Factor.NEXT]
+
+
+class Counting(MemorySnapshots):
+    """Snapshots that count how often they are asked for, and come when they are told to."""
+
+    def __init__(self, failing: type[Exception] | None = None) -> None:
+        super().__init__(MemoryControl(lambda: NOW), CLUSTER)
+        self.asked = 0
+        self.failing = failing
+        self.come = asyncio.Event()
+
+    async def newest(self, fingerprint: str) -> Sequence[tuple[Head, bytes]]:
+        self.asked += 1
+        await self.come.wait()
+        if self.failing is not None:
+            raise self.failing("not to be read")
+        return await super().newest(fingerprint)
+
+
+async def test_however_many_ask_it_reads_once_for_all() -> None:
+    """While the first reading hangs the others wait for one more, and none is left behind by those who went away."""
+    lead = Lead()
+    await lead.begin()
+    lead.snapshots = slow = Counting()
+    mirror = await lead.mirror()
+    before = len(asyncio.all_tasks())
+    assert [await mirror.why(A, NOW, 0.001) for _ in range(20)] == [None] * 20
+    assert len(asyncio.all_tasks()) - before <= 2
+    slow.come.set()
+    assert await factors(mirror) == [Factor.NEXT]
+    assert slow.asked == 1
+
+
+async def test_what_cannot_be_read_is_not_begun_anew_for_each_who_asks() -> None:
+    """An event that this build does not know, say: to read the log from the start for each question would stop the
+    api."""
+    lead = Lead()
+    await lead.begin()
+    lead.snapshots = bad = Counting(Unreadable)
+    bad.come.set()
+    mirror = await lead.mirror()
+    assert [await factors(mirror) for _ in range(20)] == [None] * 20
+    assert bad.asked == 2
 
 
 @pytest.mark.parametrize("seed", range(500, 504))

@@ -179,7 +179,7 @@ def test_a_log_with_another_id_is_not_the_one_that_was_led(storm: Written) -> No
 
 def forged_decision(log: Written, at: int, change: str) -> list[bytes]:
     """The log as a dishonest leader would have written it: the chain is whole, but in the commit at `at` another flag
-    is on a grant, or there is another cause or actor."""
+    is on a grant, or there is another cause or actor, or it is said to be about an earlier plan."""
     true = log.records[at]
 
     def forge(parsed: dict[str, Any]) -> None:
@@ -188,6 +188,8 @@ def forged_decision(log: Written, at: int, change: str) -> list[bytes]:
         if change == "grant":
             (grant,) = [event for event in parsed["events"] if event["type"] == "gang.allocated"][:1]
             grant["body"]["fallback"] = not grant["body"]["fallback"]
+        elif change == "planned_at_n":
+            parsed[change] -= 1
         else:
             parsed[change] = "somebody"
 
@@ -207,6 +209,16 @@ def test_what_was_decided_otherwise_is_shown_with_both_outcomes(change: str) -> 
     assert difference.recomputed == codec.parse(log.records[at])
     assert (difference.recorded != difference.recomputed, difference.input_kind) == (True, "cycle")
     assert not report.whole
+
+
+def test_a_commit_about_a_plan_that_nobody_made_is_no_decision() -> None:
+    """Or a leader could write any grant, and say of it that its plan was made long ago."""
+    log = written("quiet", 1)
+    at = next(o for o in log.counted() if b'"gang.allocated"' in log.records[o])
+    report = verified(forged_decision(log, at, "planned_at_n"))
+    assert [difference.offset for difference in report.differences] == [at]
+    assert "none was made there" in report.differences[0].why
+    assert (report.whole, report.not_recomputable) == (False, [])
 
 
 def test_other_rules_are_no_tampering() -> None:

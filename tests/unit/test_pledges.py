@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import pytest
 
 from commands.plan import Plan
 from events.envelope import Event
 from events.gang import GangAllocated
-from events.ids import GpuMask, JobId, NodeIndex
+from events.ids import BlockId, GpuMask, GpuType, JobId, NodeIndex
 from events.job import EndReason, JobCancelRequested, JobFinished, JobHeld, JobState
-from events.node import GpuFaulted, NodeDrained, NodeLost, NodeReturned, NodeSuspected
+from events.node import (
+    GpuFaulted,
+    GpuSlot,
+    NodeDrained,
+    NodeLost,
+    NodeRegistered,
+    NodeReturned,
+    NodesConfirmed,
+    NodeSuspected,
+)
 from events.preemption import PledgeEnd, PreemptionEnded
 from scheduler.planning import pledges
 from tests.crowds import Crowd, masks
 
 WHOLE = 0b11111111
+SAME = {"boot_id", "incarnation", "journal", "address", "block", "rack", "gpu_type", "gpu_memory_gb"}
 W = JobId("w")
 
 
@@ -95,6 +108,25 @@ def test_it_breaks_with_a_node(event: Event) -> None:
     made = pledged()
     made.commit(event)
     assert ended(made) is PledgeEnd.BROKEN
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"gpus": 4}, {"gpu_type": GpuType("a100")}, {"block": BlockId("b9")}, {}],
+    ids=["smaller", "of another type", "elsewhere", "other gpus"],
+)
+def test_it_breaks_with_a_node_that_comes_back_as_another(other: dict[str, Any]) -> None:
+    """Its pledge is gone with the old inventory. To start there would be refused, in each cycle, for ever."""
+    made = pledged()
+    leave(made, "a", "b")
+    old = made.state.nodes[NodeIndex(1)]
+    said = {field.name: getattr(old, field.name) for field in fields(NodeRegistered) if field.name in SAME}
+    gpus = tuple(GpuSlot(uuid=f"new-{slot}", island=0) for slot in range(other.pop("gpus", 8)))
+    news = NodeRegistered(node=old.index, node_id=old.id, **{**said, "generation": 2, "gpus": gpus, **other})
+    made.commit(news, NodesConfirmed(nodes=(old.index,)), checked=True)
+    assert ended(made) is PledgeEnd.BROKEN
+    made.apply(Plan(n=made.state.meta.n, pledges_over=((W, PledgeEnd.BROKEN),)))
+    assert all(not node.pledged for node in made.state.nodes.rows.values())
 
 
 def test_a_fault_elsewhere_on_the_node_breaks_nothing() -> None:

@@ -304,3 +304,33 @@ class TestFacts:
         made.queue("x", 1, 1, team="red", cls=BATCH)
         assert made.capacity.free[0] == 0  # type: ignore[index]
         assert made.rooms("x") == [None]
+
+
+class TestSizes:
+    """Nodes of several sizes: a gang may be charged for more on some (R-32)."""
+
+    @staticmethod
+    def mixed(small: PriorityClass) -> Crowd:
+        """Two nodes of 8 and three of 4, all of them full of blue's; red is guaranteed 12, and asks for 3 x 4."""
+        made = Crowd()
+        made.nodes(8, 8, 4, 4, 4)
+        made.quota("red", 12, 0)
+        made.quota("blue", 0)
+        for node in (2, 3, 4):
+            made.run(f"s{node}", (node, HALF), team="blue", cls=small)
+        for node in (0, 1):
+            made.run(f"v{node}", (node, WHOLE), team="blue")
+        made.queue("w", 3, 4, team="red", cls=BATCH)
+        return made
+
+    def test_where_the_quota_suffices(self) -> None:
+        """Two victims would do, on nodes for which it is charged 16; three on those where it is charged 12."""
+        (room,) = self.mixed(RESEARCH).rooms("w")
+        assert stopped(room) == ["s2", "s3", "s4"]
+
+    def test_a_search_that_the_quota_ended_is_made_anew_with_another(self) -> None:
+        """prod-serving stays where it is: for 16 GPUs red has to be guaranteed 16."""
+        made = self.mixed(SERVING)
+        assert made.rooms("w") == [None]
+        made.quota("red", 16, 0)
+        assert stopped(made.rooms("w")[0]) == ["v0", "v1"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from commands.messages import DrainNode
+from commands.pools import PoolKind, PoolRule
 from events.ids import NodeId
 from events.job import PriorityClass, Topology
 from events.preemption import PreemptionOrdered
@@ -90,6 +91,17 @@ class TestWhoGetsOne:
         """And the next takes its place in the same cycle."""
         half.given(submit("next", **gang(2, team=BLUE)), gone, plan())
         assert held(half) == {"next": "n0 n1"}
+
+    def test_it_goes_with_its_job_into_another_pool(self, half: Scenario) -> None:
+        """A pool is declared that the gang belongs to: it has one reservation still, and the pool's."""
+        large = PoolRule(name="large", kind=PoolKind.WHOLE, nodes=("n0", "n1"), gpus_min=16)
+        half.given(policy(pools=(large,))).when(plan())
+        assert [(type(event), event.job_id) for event in half.events] == [
+            (BlocksFreed, job_id("big")),
+            (BlocksReserved, job_id("big")),
+        ]
+        assert [row.pool for row in half.state.reservations.rows.values()] == ["large"]
+        quietly(half)
 
     def test_a_job_without_a_limit_ends_at_a_horizon(self) -> None:
         """Never is no estimate (C-3)."""

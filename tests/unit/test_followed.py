@@ -1,0 +1,126 @@
+"""Indices that follow the log for long, beside others that are made now (C-70): what each rests on is followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from commands.entities import AttemptKey
+from commands.evolve import begin, evolve
+from commands.policy import Policy
+from events.envelope import Event
+from events.gang import GangReleased, GangResized, ResizeReason
+from events.ids import Epoch, GpuMask, GpuType, Instant, JobId, NodeIndex
+from events.job import Elastic, JobPriorityChanged
+from events.policy import PolicyChanged
+from scheduler.planning.preempt_ground import Entry
+from scheduler.planning.quota import Shares
+from scheduler.planning.spares import Spares
+from scheduler.planning.victims import VictimIndex
+from tests.crowds import BATCH, HOUR_MS, PREEMPTIBLE, RESEARCH, Crowd
+
+WHOLE = 0b11111111
+H100 = GpuType("h100")
+
+
+def victims_now(made: Crowd) -> tuple[dict[AttemptKey, Entry], dict[AttemptKey, Entry]]:
+    """Who may be displaced, by the index that followed and by one that is made now."""
+    fresh = VictimIndex(made.state, Shares(made.state))
+    for index in (made.victims, fresh):
+        index.refresh(Instant(made.at))
+    return made.victims.entries, fresh.entries
+
+
+def test_the_second_preemption_shields_no_longer_than_the_first_is_of_the_last_day() -> None:
+    """Preempted a day less 10 minutes ago, and again just now: shielded for half an hour, not for an hour (R-42)."""
+    made = Crowd()
+    made.nodes(8)
+    made.quota("blue", 0)
+    made.run("v", (0, WHOLE), team="blue", cls=PREEMPTIBLE)
+    key = (JobId("v"), 1)
+    at = (Instant(made.at - 24 * HOUR_MS + 600_000), Instant(made.at))
+    made.state.jobs.put(key[0], replace(made.state.jobs[key[0]], preempted_at=at))
+    made.state.attempts.put(key, replace(made.state.attempts[key], after_preemption=True))
+    made.feed(made.state.accept())
+    for seconds in (60, 1_200, 600):
+        made.pass_time(seconds)
+        followed, fresh = victims_now(made)
+        assert followed == fresh
+    made.queue("w", 1, 8, team="red", cls=BATCH)
+    made.quota("red", 0)
+    assert made.rooms("w") != [None]
+
+
+def test_what_an_elastic_job_would_be_covered_for_follows_the_guarantee_that_is_left() -> None:
+    """Two of the team hold its guarantee, the elastic one borrows; one of the two ends. It borrows still, and would be
+    covered but for what it has lent (R-44)."""
+    made = Crowd()
+    made.nodes(8, 8, 8, 8)
+    made.quota("red", 16)
+    made.run("a", (0, WHOLE))
+    made.run("b", (1, WHOLE))
+    made.run("e", (2, WHOLE), (3, WHOLE), elastic=Elastic(min_replicas=1, max_replicas=2))
+    followed, fresh = victims_now(made)
+    assert followed == fresh
+    before = followed[JobId("e"), 1].level
+    made.commit(*made.gone(made.state.attempts[JobId("b"), 1]))
+    followed, fresh = victims_now(made)
+    assert followed == fresh
+    assert followed[JobId("e"), 1].level > before
+
+
+def with_spares(percent: int = 50) -> tuple[Crowd, Spares]:
+    """Eight nodes of 8; gangs of 16 GPUs and more have spares."""
+    made = Crowd()
+    made.nodes(*[8] * 8)
+    whole = Policy(spare_gang_gpus_min=16, spare_nodes_percent=percent).model_dump(mode="json")
+    made.commit(PolicyChanged(version=1, policy=whole))
+    made.quota("red", 64)
+    return made, Spares(made.state)
+
+
+def follow(made: Crowd, spares: Spares, *events: Event) -> tuple[int, int]:
+    """The facts; then the spare nodes, as followed and as found now."""
+    begin(made.state, Epoch(1), made.state.meta.n + 1, Instant(made.at))
+    for event in events:
+        evolve(made.state, event)
+    spares.feed(made.state.accept())
+    return spares.held(H100), Spares(made.state).held(H100)
+
+
+def test_a_gang_that_grows_has_more_spares() -> None:
+    """One in two of its nodes: one for two, two for four (R-34)."""
+    made, spares = with_spares()
+    elastic = Elastic(min_replicas=1, max_replicas=4)
+    runs = made.running("gang", (0, WHOLE), (1, WHOLE), cls=RESEARCH, elastic=elastic)
+    followed, fresh = follow(made, spares, *runs)
+    assert followed == fresh == 0b100
+    grown = tuple((NodeIndex(index), GpuMask(WHOLE)) for index in (4, 5))
+    more = GangResized(job_id=JobId("gang"), attempt=1, because=ResizeReason.GREW, grown=grown)
+    followed, fresh = follow(made, spares, more)
+    assert followed == fresh == 0b1100
+
+
+def test_a_spare_is_lent_to_the_lowest_class_only_as_long_as_it_is_that() -> None:
+    """The job of a lease that still ends is given another class: the next node is the spare."""
+    made, spares = with_spares()
+    low = made.running("low", (2, 0b1), cls=PREEMPTIBLE)
+    followed, fresh = follow(made, spares, *made.running("gang", (0, WHOLE), (1, WHOLE)), *low)
+    assert followed == fresh == 0b100
+    followed, fresh = follow(made, spares, JobPriorityChanged(job_id=JobId("low"), priority_class=RESEARCH))
+    assert followed == fresh == 0b1000
+
+
+def test_what_came_and_went_while_nobody_asked_is_not_kept() -> None:
+    """Where every job starts at once nobody asks who could make room, for months (C-70)."""
+    made = Crowd()
+    made.nodes(8)
+    made.quota("red", 8)
+    for number in range(30):
+        made.run(f"j{number}", (0, WHOLE))
+        attempt = made.state.attempts[JobId(f"j{number}"), 1]
+        made.commit(*made.gone(attempt), GangReleased(job_id=attempt.job_id, attempt=1))
+    assert made.victims.unreckoned == 0
+    made.run("last", (0, WHOLE))
+    followed, fresh = victims_now(made)
+    assert followed == fresh
+    assert made.victims.unreckoned == 0
