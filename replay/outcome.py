@@ -83,8 +83,8 @@ class Displacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The fleet's use of one type over one interval that ends at `at`. Means over the interval, in GPU-seconds so that
-    they add up. `stranded`: size of job -> free GPUs that no job of that size could use (R-36), at `at`."""
+    """The fleet's use of one type over one interval that ends at `at`, in GPU-seconds so that they add up. What waits
+    is that of the end, and so is `stranded`: size of job -> free GPUs that no job of that size could use (R-36)."""
 
     at: Instant
     gpu_type: GpuType

@@ -27,7 +27,8 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Means over `seconds` that end at `at`, of all types together: GPUs, and jobs and GPUs that waited."""
+    """Means over `seconds` that end at `at`, of all types together: GPUs; and jobs and GPUs that waited, of the ends of
+    the samples in it."""
 
     at: Instant
     seconds: int

@@ -222,7 +222,7 @@ def longest_grid(one: Portrait) -> Grid:
             Cell(text=f"{job.gpus:,}"),
             Cell(text=instant(job.submitted_at, one.outcome.start_at)),
             Cell(text=duration(job.waited_s)),
-            Cell(text=str(job.state or ("running" if job.first_start_at is not None else "never started"))),
+            Cell(text=str(job.state or ("not ended" if job.first_start_at is not None else "never started"))),
         ]
         for job in one.longest
     ]
@@ -237,7 +237,7 @@ def ends_grid(study: Study) -> Grid:
     rows = [["Submitted", "", *(f"{one.ends.submitted:,}" for one in study.portraits)]]
     rows += [["Refused", code, *(f"{one.ends.refused.get(code, 0):,}" for one in study.portraits)] for code in refused]
     rows += [[*key, *(f"{one.ends.ended.get(key, 0):,}" for one in study.portraits)] for key in keys]
-    rows.append(["Still running at the end", "", *(f"{one.ends.running:,}" for one in study.portraits)])
+    rows.append(["Started, and not ended", "", *(f"{one.ends.running:,}" for one in study.portraits)])
     rows.append(["Never started", "", *(f"{one.ends.waiting:,}" for one in study.portraits)])
     cells = [[Cell(text=text) for text in row] for row in rows]
     head = ["End", "Reason", *(one.label for one in study.portraits)]

@@ -236,6 +236,6 @@ def _ends(outcome: Outcome) -> list[Figure]:
         _figure(Part.ENDS, "refused", "Refused or rejected", refused + ends.of(JobState.REJECTED), unit=count),
         _figure(Part.ENDS, "failed", "Failed or timed out", failed, unit=count),
         _figure(Part.ENDS, "cancelled", "Cancelled", ends.of(JobState.CANCELLED), unit=count, better=Better.NEITHER),
-        _figure(Part.ENDS, "running", "Still running at the end", ends.running, unit=count, better=Better.NEITHER),
+        _figure(Part.ENDS, "running", "Started, and not ended", ends.running, unit=count, better=Better.NEITHER),
         _figure(Part.ENDS, "waiting", "Never started", ends.waiting, unit=count),
     ]

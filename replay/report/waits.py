@@ -46,7 +46,7 @@ class WaitRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endings:
     """What became of `submitted` jobs; `refused` at the door, by code; `ended`: (state, reason) -> jobs. The last two
-    had not ended with the replay."""
+    had not ended with the replay: `running` had been granted once, and may wait again; `waiting` never was."""
 
     submitted: int
     refused: dict[str, int]
