@@ -44,6 +44,8 @@ def _objection(state: State, hold: Hold) -> str | None:
     held = state.reservations.get(hold.key)
     if held is not None and held.job_id != hold.job_id:
         return "reserved_for_another"
+    if held is None and any(other.job_id == hold.job_id for other in state.reservations.rows.values()):
+        return "reserved_elsewhere"
     if any(index not in state.nodes for index in hold.nodes):
         return "no_such_node"
     return None

@@ -13,7 +13,7 @@ class FreedBecause(StrEnum):
     OVERTAKEN = "overtaken"
     """Another job is first now."""
     GONE = "gone"
-    """The job ended, is held, or waits for something else."""
+    """The job ended, is held, waits for something else, or is of another pool by now."""
     PREEMPTS = "preempts"
     """Room is made for it: a pledge takes the reservation's place."""
 

@@ -33,12 +33,14 @@ Tier = tuple[bool, int]
 
 
 def keep(trial: Trial) -> list[tuple[JobId, FreedBecause]]:
-    """Begin the cycle: those that stand go into `trial.reservations`; the others are over."""
+    """Begin the cycle: those that stand go into `trial.reservations`; the others are over. So is that of a job which is
+    of another pool by now, by a change of the policy, of its class or of the pool's nodes: it may queue for one there,
+    and no job has two."""
     over: list[tuple[JobId, FreedBecause]] = []
     for key in sorted(trial.state.reservations.rows):
         reservation = trial.state.reservations[key]
         job = trial.state.jobs.get(reservation.job_id)
-        if job is None or not job.eligible:
+        if job is None or not job.eligible or trial.pool_of(job) != reservation.pool:
             over.append((reservation.job_id, FreedBecause.GONE))
         elif job.id in trial.state.pledges:
             over.append((job.id, FreedBecause.PREEMPTS))
