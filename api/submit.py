@@ -119,6 +119,7 @@ class Commands:
 
     async def ask(self, caller: Caller, key: str, command: Command) -> Outcome:
         """Have any other command carried out. Raises Problem where it is refused."""
+        self._check_size(command)
         return await self._ask(caller, key_digest(caller.principal, key), body_digest(command), command)
 
     async def _ask(self, caller: Caller, key: str, body: str, command: Command) -> Outcome:
@@ -170,10 +171,10 @@ class Commands:
             ) from None
         return True
 
-    def _check_size(self, command: SubmitJob) -> None:
+    def _check_size(self, command: Command) -> None:
         size, limit = len(orjson.dumps(command)), self._context.settings.command_bytes_max
         if size > limit:
-            raise Problem("body_too_large", f"the job takes {size} bytes, at most {limit} are allowed", limit=limit)
+            raise Problem("body_too_large", f"the command takes {size} bytes, at most {limit} are allowed", limit=limit)
 
 
 def _outcome(command_id: CommandId, answer: Answer | None) -> Outcome:

@@ -48,6 +48,7 @@ def check_all(state: State) -> None:
         if node.used != used[node.index] or set(node.leases) != leases[node.index]:
             raise InvariantBroken(f"I-11: node {node.id} shows {node.used:#x}, leases say {used[node.index]:#x}")
     _check_pools(state)
+    _check_reservations(state)
     for key, usage in state.usage.rows.items():
         if usage.charged != charged[key]:
             raise InvariantBroken(f"I-11: {key} is charged {usage.charged}, leases say {charged[key]}")
@@ -97,6 +98,13 @@ def _check_pools(state: State) -> None:
         count_node(counted, node, 1)
     if counted.pools.rows != state.pools.rows:
         raise InvariantBroken("I-11: the pools are not those of the registered nodes")
+
+
+def _check_reservations(state: State) -> None:
+    """No job has nodes held for it twice (R-23)."""
+    held = [reservation.job_id for reservation in state.reservations.rows.values()]
+    if len(held) != len(set(held)):
+        raise InvariantBroken(f"R-23: more than one reservation of a job: {sorted(held)}")
 
 
 def _check_queues(state: State) -> None:

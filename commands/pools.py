@@ -5,8 +5,10 @@ preemptible, which any of them may displace. `whole`: whole machines for the lar
 that are soon over.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -34,10 +36,19 @@ class PoolRule(BaseModel):
     blocks: Names = ()
     lend: bool = True
     """Are idle GPUs lent to jobs that it is not for?"""
-    gpus_min: Annotated[int, Field(ge=1)] = 512
+    gpus_min: Annotated[int, Field(ge=1, le=1_000_000)] = 512
     """`whole`: it is for jobs of so many GPUs or more."""
     lend_runtime_max_s: Seconds = 3600
     """`whole`: lent to jobs that run no longer."""
+
+    @cached_property
+    def node_names(self) -> frozenset[str]:
+        """To look a node up: each submission asks for every node, and a pool may name thousands."""
+        return frozenset(self.nodes)
+
+    @cached_property
+    def block_names(self) -> frozenset[str]:
+        return frozenset(self.blocks)
 
     def is_for(self, spec: JobSpec, priority_class: PriorityClass) -> bool:
         """Is the job one of those that the pool is for?"""
@@ -65,7 +76,7 @@ def _distinct(pools: tuple[PoolRule, ...]) -> tuple[PoolRule, ...]:
         ("node", [name for pool in pools for name in pool.nodes]),
         ("block", [name for pool in pools for name in pool.blocks]),
     ):
-        if twice := sorted(name for name in set(names) if names.count(name) > 1):
+        if twice := sorted(name for name, count in Counter(names).items() if count > 1):
             raise ValueError(f"{what} {twice[0]} is named twice")
     if empty := [pool.name for pool in pools if not pool.nodes and not pool.blocks]:
         raise ValueError(f"pool {empty[0]} names no node and no block")
@@ -78,10 +89,10 @@ Pools = Annotated[tuple[PoolRule, ...], Field(max_length=100), AfterValidator(_d
 def pool_of(pools: Sequence[PoolRule], node: Node) -> PoolRule | None:
     """The pool that a node is in: one that names the node before one that names its block."""
     for pool in pools:
-        if node.id in pool.nodes:
+        if node.id in pool.node_names:
             return pool
     for pool in pools:
-        if node.block in pool.blocks:
+        if node.block in pool.block_names:
             return pool
     return None
 

@@ -145,7 +145,8 @@ class _Walk:
         return self._now + left_s * 1000
 
     def _gpus(self, job: Job) -> int:
-        """What it will be charged, on the smallest nodes that hold a rank of it."""
-        sizes = [key[1] for key in self._planner.capacity.pools if key[0] == job.spec.gpu_type]
+        """What it will be charged, on the smallest registered nodes that hold a rank of it. Not of those in service:
+        a planner that saw others go remembers their size, and a fresh one would not know it (C-70)."""
+        sizes = {size for gpu_type, size, _ in self._planner.state.pools.rows if gpu_type == job.spec.gpu_type}
         holding = [size for size in sorted(sizes) if size >= job.spec.gpus_per_replica]
         return charged_gpus(job.spec, holding[0]) if holding else job.spec.gpus

@@ -33,7 +33,9 @@ Tier = tuple[bool, int]
 
 
 def keep(trial: Trial) -> list[tuple[JobId, FreedBecause]]:
-    """Begin the cycle: those that stand go into `trial.reservations`; the others are over."""
+    """Begin the cycle: those that stand go into `trial.reservations`; the others are over. So is that of a job which is
+    of another pool by now, by a change of the policy, of its class or of the pool's nodes: it may queue for one there,
+    and no job has two."""
     over: list[tuple[JobId, FreedBecause]] = []
     for key in sorted(trial.state.reservations.rows):
         reservation = trial.state.reservations[key]

@@ -36,6 +36,8 @@ BAD: tuple[tuple[dict[str, object], str], ...] = (
     ({"node_suspect_s": 100}, "node_lost_s"),
     ({"node_suspect_s": 50, "node_lost_s": 40}, "node_lost_s"),
     ({"pools": [{"name": "a", "kind": "latency", "nodes": []}]}, "pools"),
+    ({"pools": [{"name": "a", "kind": "whole", "nodes": ["n"], "gpus_min": 10**30}]}, "pools[0].gpus_min"),
+    ({"queued_jobs_max": 2**63}, "queued_jobs_max"),
 )
 
 
@@ -45,6 +47,14 @@ async def test_a_bad_policy_is_refused_with_the_field(api: Site) -> None:
         refused = await api.request("PUT", "/v1/policy", who="root", json={"policy": policy})
         assert refused.status_code == 422, policy
         assert [error["field"] for error in refused.json()["errors"]] == [field], policy
+    assert (await api.get("/v1/policy")).json()["version"] == 0
+
+
+async def test_a_policy_is_bounded_as_every_command_is(api: Site) -> None:
+    """What is too large for the log is refused before it is there."""
+    pool = {"name": "a", "kind": "whole", "nodes": [f"node-{number:09}" for number in range(10_000)]}
+    refused = await api.request("PUT", "/v1/policy", who="root", json={"policy": {"pools": [pool]}})
+    assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
     assert (await api.get("/v1/policy")).json()["version"] == 0
 
 

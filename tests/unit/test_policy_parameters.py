@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ from commands.entities import FairUse
 from commands.evolve.fair import decayed, used_gpu_s
 from commands.messages import SetPolicy
 from commands.policy import DEFAULT, NOT_BELOW, Policy
+from commands.pools import pool_of
 from commands.refusal import RefusalCode
 from events.ids import Instant
 from events.leadership import CommandDone
@@ -68,6 +70,25 @@ class TestChange:
         """Each has a description, and a default within its own bounds."""
         assert all(info.description for info in Policy.model_fields.values())
         assert Policy.model_validate_json(DEFAULT.model_dump_json(), strict=True) == DEFAULT
+
+    def test_a_pool_may_name_very_many_nodes(self, ready: Scenario) -> None:
+        """Neither to read it nor to look every node up takes long: else one policy would stop each leader in turn."""
+        pool = {"name": "a", "kind": "whole", "nodes": [f"n{number:05}" for number in range(20_000)]}
+        began = time.process_time()
+        ready.when(SetPolicy(policy={"pools": [pool]})).then(PolicyChanged)
+        assert time.process_time() - began < 2.0
+        assert not ready.when(plan()).events
+        ready.when(SetPolicy(policy={"pools": [pool]})).then(CommandDone)
+        node = ready.node("n0")
+        began = time.process_time()
+        assert [pool_of(ready.state.policy.pools, node) for _ in range(5_000)] == [None] * 5_000
+        assert time.process_time() - began < 0.5
+
+    def test_a_name_that_is_there_twice_is_told(self, ready: Scenario) -> None:
+        """Of nodes, blocks and pools."""
+        pools = [{"name": "a", "kind": "whole", "nodes": ["n9", "n1", "n9"]}]
+        ready.when(SetPolicy(policy={"pools": pools})).then_refused(RefusalCode.BAD_POLICY, "pools")
+        assert "node n9 is named twice" in ready.events[0].limit
 
 
 class TestFairShare:

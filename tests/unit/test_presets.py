@@ -15,6 +15,7 @@ import pytest
 from commands.apply import apply
 from commands.decide.attempts import Draft
 from commands.evolve import begin, fold_term
+from commands.messages import DrainNode
 from commands.plan import Plan
 from commands.policy import Policy, Preset
 from commands.state import State
@@ -181,3 +182,13 @@ class TestTables:
         ready.when(*[plan()] * 5).then_nothing()
         ready.given(policy(), plan())
         assert [held.job_id for held in ready.state.reservations.rows.values()] == [job_id("b")]
+
+    def test_a_size_that_is_out_of_service_is_remembered_by_the_state_alone(self) -> None:
+        """What the head is charged does not depend on which nodes the planner saw go (C-70): each plan is compared
+        with that of a fresh planner."""
+        ready = Scenario().given(cluster("b0: [4] [4] [8]"), quota(), policy(preset="easy"))
+        ready.given(runs("a", gpus_per_replica=8, max_runtime_s=600))
+        ready.given(*[DrainNode(node_id=NodeId(name), reason="x") for name in ("n0", "n1")])
+        ready.given(submit("head", replicas=3, gpus_per_replica=2), submit("b", gpus_per_replica=8, max_runtime_s=60))
+        ready.given(submit("c", gpus_per_replica=1), plan())
+        assert ready.table("head", "b", "c") == dict.fromkeys(("head", "b", "c"), "waits")

@@ -9,12 +9,12 @@ import pytest
 
 from commands.pools import PoolKind, PoolRule
 from events.gang import GangAllocated
-from events.job import PriorityClass
+from events.job import CheckpointPlan, PriorityClass
 from scheduler.planning import fit
 from scheduler.planning.cover import StepsSpent
 from tests.builders import BLUE, quota, spread
 from tests.scenario import Scenario
-from tests.unit.steps import after, cluster, ended, lost, plan, policy, quietly, runs, submit
+from tests.unit.steps import after, change, cluster, ended, lost, plan, policy, quietly, runs, submit
 
 SERVING, BATCH, RESEARCH, PREEMPTIBLE = PriorityClass
 HOUR_S = 3_600
@@ -108,6 +108,52 @@ class TestPoolOfWholeMachines:
         scenario.given(submit("long", gpus_per_replica=8, max_runtime_s=3_601))
         scenario.given(submit("short", gpus_per_replica=8, max_runtime_s=3_600), plan())
         assert scenario.table("long", "short") == {"long": "waits", "short": "n1*8"}
+
+
+class TestPoolsThatChange:
+    """A job that waits belongs to another pool than when its nodes were held (R-23)."""
+
+    def ready(self) -> Scenario:
+        """A gang waits for a node that is in use, and for one that is free: both are held for it."""
+        scenario = Scenario().given(cluster("b0: [8] [8]\nb1: [8]"), quota(), quota("blue"))
+        scenario.given(runs("x", gpus_per_replica=8), runs("y", gpus_per_replica=8))
+        scenario.given(submit("gang", team=BLUE, replicas=2, gpus_per_replica=8), plan())
+        assert self.held(scenario) == [("j_gang", "")]
+        return scenario
+
+    def held(self, scenario: Scenario) -> list[tuple[str, str]]:
+        return [(row.job_id, row.pool) for _, row in sorted(scenario.state.reservations.rows.items())]
+
+    def test_by_the_policy(self) -> None:
+        """Its reservation ends and another is made, in one cycle; it never has two, and then nothing moves."""
+        scenario = self.ready().given(policy(pools=(whole("n1", "n2"),)), plan())
+        assert self.held(scenario) == [("j_gang", "large")]
+        quietly(scenario)
+        scenario.given(policy(), plan())
+        assert self.held(scenario) == [("j_gang", "")]
+        quietly(scenario)
+
+    def test_by_its_class(self) -> None:
+        """prod-serving goes to the pool for latency, though nobody there makes room."""
+        scenario = Scenario().given(cluster("b0: [8] [8]"), quota(guaranteed=8), quota("blue", guaranteed=8))
+        scenario.given(policy(pools=(latency("n1"),)))
+        fixed = {"checkpoint": CheckpointPlan(preemptible=False)}
+        scenario.given(runs("x", gpus_per_replica=7, **fixed), runs("i", interactive=True, **fixed))
+        scenario.given(submit("a", team=BLUE, gpus_per_replica=8), plan())
+        assert self.held(scenario) == [("j_a", "")]
+        scenario.given(change("a", priority_class=SERVING), plan())
+        assert self.held(scenario) == [("j_a", "fast")]
+        quietly(scenario)
+
+    def test_by_its_nodes(self) -> None:
+        """The first node of the pool registers."""
+        large = PoolRule(name="large", kind=PoolKind.WHOLE, blocks=("b1",), gpus_min=8)
+        scenario = Scenario().given(cluster("b0: [8]"), policy(pools=(large,)), quota())
+        scenario.given(runs("x", gpus_per_replica=8), submit("a", gpus_per_replica=8), plan())
+        assert self.held(scenario) == [("j_a", "")]
+        scenario.given(cluster("b1: [xxxxxxxx]"), plan())
+        assert self.held(scenario) == [("j_a", "large")]
+        quietly(scenario)
 
 
 class TestSpares:
