@@ -1,25 +1,28 @@
 """A window of a log as a scenario: what came, and what the work really took; and beside it what was decided.
 
 From the start of the log on nothing is lost by it. From later on the cluster is set up as it then was, but for what ran
-and waited: that is submitted anew as the window begins, with the work that it had left.
+and waited: that is submitted anew as the window begins, with the work that it had left; what was held then, once it is
+released. Nodes that were out of service then take no work until they are back, and GPUs that were broken are.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from commands.entities import Job
+from commands.entities import Job, Node, NodeState
 from commands.evolve import fold_commit, fold_term
-from commands.messages import CommandRecord, DrainNode, HoldJob, SetPolicy, SubmitJob, read_command
+from commands.messages import CommandRecord, DrainNode, SetPolicy, SubmitJob, UndrainNode, read_command
 from commands.policy import DEFAULT, Policy
 from commands.reports import FromNode, Register, Tick
 from commands.state import State
-from events.envelope import Commit, Term
+from events.envelope import Commit, Event, Term
 from events.gang import GangAllocated, LeaseReleased
-from events.ids import Epoch, Instant, JobId, NodeId, NodeIndex
-from events.job import PriorityClass
+from events.ids import Epoch, Instant, JobId, NodeId, NodeIndex, Principal
+from events.job import Dependency, JobReleased, JobSpec, PriorityClass
 from events.leadership import CommandRepeated, CommandUnreadable, InputRefused
 from events.log import RecordLog, accepted
+from events.node import NodeReturned
 from replay.recorded.attempts import Attempts
+from replay.recorded.midst import goes_on, spec_by_then
 from replay.recorded.nodes import Nodes, registrations, released_on
 from replay.scenario import Arrival, Beat, Noticed, Scenario, TeamQuota, Timed, Work
 from replay.verify import Window
@@ -103,7 +106,11 @@ class _Day:
         self._policy = DEFAULT
         self._quotas: tuple[TeamQuota, ...] = ()
         self._standing: tuple[Register, ...] = ()
-        self._first_n = 0
+        self._held: set[JobId] = set()
+        """Jobs that were held as the window began, and are still."""
+        self._away: set[NodeIndex] = set()
+        """Nodes that were silent then, and are still."""
+        self._ids: set[JobId] = set()
 
     # What is folded
 
@@ -115,7 +122,7 @@ class _Day:
 
     def begin(self, at: Instant) -> None:
         """The window begins: this is how things stand."""
-        self.open, self._start, self._first_n = True, at, self._state.meta.n
+        self.open, self._start = True, at
         state = self._state
         if not state.nodes.rows:
             return
@@ -124,12 +131,23 @@ class _Day:
         self._standing = tuple(_register(state, index) for index in sorted(state.nodes.rows))
         self._nodes.stand(state)
         for job in sorted(state.jobs.rows.values(), key=lambda job: job.submit_seq):
-            self._arrivals.append((at, None, job))
-            if job.held:
-                self._commands.append(Timed(at=at, command=HoldJob(job_id=job.id)))
+            if goes_on(job) and not job.held:
+                self._arrivals.append((at, None, job))
+            elif goes_on(job):
+                self._held.add(job.id)
         for node in state.nodes.rows.values():
-            if node.drained is not None:
-                self._commands.append(Timed(at=at, command=DrainNode(node_id=node.id, reason=node.drained)))
+            self._node_stands(node, at)
+
+    def _node_stands(self, node: Node, at: Instant) -> None:
+        """One that is silent would be given work until it is found out to be: it is drained until it returns."""
+        reason = node.drained
+        if reason is None and node.state in (NodeState.SUSPECT, NodeState.LOST):
+            self._away.add(node.index)
+            reason = "silent as the window began"
+        if reason is not None:
+            self._commands.append(Timed(at=at, command=DrainNode(node_id=node.id, reason=reason)))
+        if node.broken:
+            self._nodes.noticed.append(Noticed(at=at, tick=Tick(faults=((node.index, node.broken),))))
 
     def commit(self, commit: Commit) -> None:
         """One commit: of the window, once that has begun."""
@@ -143,11 +161,23 @@ class _Day:
         said = self._said(commit)
         released = released_on(commit.events, leases)
         for event in commit.events:
+            self._is_back(event, commit.at)
             self._attempts.take(event, commit.at, commit.input.kind)
             self._nodes.take(event, commit.at, said, released)
             if isinstance(event, GangAllocated):
                 granted = Granted(at=commit.at, job_id=event.job_id, attempt=event.attempt, ranks=event.ranks)
                 self._granted.append(granted)
+
+    def _is_back(self, event: Event, at: Instant) -> None:
+        """What was away as the window began is there, or is released, now."""
+        if isinstance(event, NodeReturned) and event.node in self._away:
+            self._away.discard(event.node)
+            node = self._state.nodes[event.node]
+            if node.drained is None:
+                self._commands.append(Timed(at=at, command=UndrainNode(node_id=node.id)))
+        elif isinstance(event, JobReleased) and event.job_id in self._held:
+            self._held.discard(event.job_id)
+            self._arrivals.append((at, None, self._state.jobs[event.job_id]))
 
     def _leases(self, commit: Commit) -> dict[tuple[str, int, int], NodeIndex]:
         """Where the leases are that it may end without a report."""
@@ -200,6 +230,7 @@ class _Day:
         if not self.open:
             raise NothingRecorded("no commit lies in the window")
         unknown: list[JobId] = []
+        self._ids = {job.id if job is not None else _submitted(record) for _, record, job in self._arrivals}
         arrivals = tuple(self._arrival(at, record, job, unknown) for at, record, job in self._arrivals)
         first_at = min([arrival.at for arrival in arrivals] + [timed.at for timed in self._commands] + [self._at])
         joined = self._nodes.joined
@@ -224,7 +255,7 @@ class _Day:
         return Recorded(
             scenario=scenario,
             granted=tuple(self._granted),
-            unknown=tuple(unknown),
+            unknown=tuple(dict.fromkeys(unknown)),
             notes=(*self._nodes.notes, *self._notes),
             whole=not self._standing,
         )
@@ -235,27 +266,45 @@ class _Day:
             return self._carried(at, job, unknown)
         command = record.command
         assert isinstance(command, SubmitJob)
-        spec, elements = command.spec, {}
+        spec = replace(command.spec, depends_on=self._known_dependencies(command.spec))
         if spec.array is not None:
-            own = [job_id for job_id in self._attempts.jobs() if job_id.startswith(f"{command.job_id}_")]
-            elements = {job_id: self._work(job_id, spec.max_runtime_s, unknown) for job_id in own}
-            work = next(iter(elements.values()), Work(run_s=spec.max_runtime_s or 3_600))
-            work = replace(work, tries={})
-        else:
-            work = self._work(command.job_id, spec.max_runtime_s, unknown)
+            return self._array(at, command.job_id, spec, record.principal, unknown)
+        work = self._work(command.job_id, spec.max_runtime_s, unknown)
         user = record.principal.removeprefix("user:")
-        return Arrival(at=at, job_id=command.job_id, spec=spec, work=work, user=user, elements=elements)
+        return Arrival(at=at, job_id=command.job_id, spec=spec, work=work, user=user)
+
+    def _known_dependencies(self, spec: JobSpec) -> tuple[Dependency, ...]:
+        """Those on jobs that the replay has: the others had ended before the window, and cannot be waited for."""
+        if not self._standing:
+            return spec.depends_on
+        return tuple(each for each in spec.depends_on if each.job in self._ids)
+
+    def _array(self, at: Instant, job_id: JobId, spec: JobSpec, principal: Principal, unknown: list[JobId]) -> Arrival:
+        own = [each for each in self._attempts.jobs() if each.startswith(f"{job_id}_")]
+        elements = {each: self._work(each, spec.max_runtime_s, unknown) for each in own}
+        work = next(iter(elements.values()), Work(run_s=spec.max_runtime_s or 3_600))
+        user = principal.removeprefix("user:")
+        return Arrival(at=at, job_id=job_id, spec=spec, work=replace(work, tries={}), user=user, elements=elements)
 
     def _carried(self, at: Instant, job: Job, unknown: list[JobId]) -> Arrival:
         """What ran or waited as the window began: as if submitted then. Its attempts of before are not repeated."""
+        if job.elements is not None:
+            return self._array(at, job.id, spec_by_then(job), job.principal, unknown)
         work = replace(self._work(job.id, job.max_runtime_s, unknown), tries={})
-        return Arrival(at=at, job_id=job.id, spec=job.spec, work=work, user=job.principal.removeprefix("user:"))
+        user = job.principal.removeprefix("user:")
+        return Arrival(at=at, job_id=job.id, spec=spec_by_then(job), work=work, user=user)
 
     def _work(self, job_id: JobId, limit_s: int | None, unknown: list[JobId]) -> Work:
         work, known = self._attempts.work(job_id, limit_s)
         if not known:
             unknown.append(job_id)
         return work
+
+
+def _submitted(record: CommandRecord | None) -> JobId:
+    assert record is not None
+    assert isinstance(record.command, SubmitJob)
+    return record.command.job_id
 
 
 def _quotas(state: State) -> Iterable[TeamQuota]:

@@ -44,7 +44,7 @@ def of_day(recorded: Recorded) -> Iterator[str]:
     if not recorded.whole:
         yield (
             "The window begins in the midst of things: what ran or waited then is submitted as it begins, with the "
-            "work that it had left, and all waits count from there."
+            "work that it had left, and all waits count from there; what was held then, when it was released."
         )
     yield from recorded.notes
 

@@ -8,15 +8,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from commands.messages import SetPolicy
+from commands.messages import ChangeJob, DrainNode, HoldJob, ReleaseJob, SetPolicy, UndrainNode
 from commands.policy import DEFAULT, Preset
-from events.ids import ClusterId, Instant
+from commands.reports import Tick
+from events.ids import ClusterId, Instant, JobId, NodeIndex
+from events.job import ArrayRange, Dependency, DependsWhen, PriorityClass
 from replay.engine import run
 from replay.engine.run import CLUSTER, Replay
 from replay.generated import Fleet, day
 from replay.recorded import Again, NothingRecorded, Recorded, again, read_day
-from replay.scenario import Scenario, Silence
-from replay.verify import Window, read_bound
+from replay.scenario import Noticed, Scenario, Silence, Timed
+from replay.verify import Bound, Window, read_bound
+from tests.replay.fleets import at, comes, scenario, silent
 from tests.replay.logs import memory_log, written
 from tests.replay.scribe import Scribe
 from tests.simulation import world
@@ -37,10 +40,11 @@ def lived(scenario: Scenario) -> list[bytes]:
 
 def small_day(seed: int, load: float) -> Scenario:
     """64 nodes, of which three fall silent for a quarter of an hour."""
-    scenario = day(seed, fleet=Fleet(nodes=64, nodes_in_block=16), jobs=1200, load=load)
-    at = Instant(scenario.start_at + 6 * 3_600_000)
-    silent = (Silence(node_id=node.node_id, at=at, until=Instant(at + 900_000)) for node in scenario.nodes[10:13])
-    return dataclasses.replace(scenario, silences=tuple(silent))
+    made = day(seed, fleet=Fleet(nodes=64, nodes_in_block=16), jobs=1200, load=load)
+    from_at = Instant(made.start_at + 6 * 3_600_000)
+    until = Instant(from_at + 900_000)
+    silences = (Silence(node_id=node.node_id, at=from_at, until=until) for node in made.nodes[10:13])
+    return dataclasses.replace(made, silences=tuple(silences))
 
 
 @pytest.mark.parametrize(("seed", "load"), [(1, 0.9), (2, 1.2)])
@@ -105,9 +109,9 @@ def test_the_same_day_under_another_policy_takes_the_same_work() -> None:
 
 def test_how_long_work_takes_is_known_where_it_ended_by_itself() -> None:
     """Of jobs that were cancelled, or timed out, it is not, and they are named."""
-    scenario = small_day(1, 0.9)
-    recorded = read(lived(scenario), CLUSTER)
-    asked = {arrival.job_id: arrival.work for arrival in scenario.arrivals}
+    lived_day = small_day(1, 0.9)
+    recorded = read(lived(lived_day), CLUSTER)
+    asked = {arrival.job_id: arrival.work for arrival in lived_day.arrivals}
     unknown = set(recorded.unknown)
     assert {job_id for job_id, work in asked.items() if work.cancelled} <= unknown
     known = [arrival for arrival in recorded.scenario.arrivals if arrival.job_id not in unknown]
@@ -139,6 +143,50 @@ def test_what_was_decided_in_a_window_comes_out_of_the_log_from_its_start() -> N
     found = again(whole, since=part.scenario.start_at)
     assert found.recorded == len(part.granted) > 20
     assert (found.same, found.others) == (found.recorded, ())
+
+
+def midst() -> Scenario:
+    """Four nodes. By second 1,000, when `small` comes, `first` has ended, `long` and an element of `many` run, `both`
+    waits for `first` and `long`, `wide` was given a higher class, `kept` is held until 1,800; a GPU of n3 is broken,
+    and n2 silent until 1,700."""
+    after = [Dependency(job=JobId(name), when=DependsWhen.AFTER_OK) for name in ("first", "long")]
+    arrivals = [
+        comes(0, "first", 100, gpus_per_replica=8),
+        comes(5, "long", 3_000, gpus_per_replica=8),
+        comes(10, "many", 2_000, gpus_per_replica=8, array=ArrayRange(first=0, last=3, throttle=1)),
+        comes(15, "kept", 50, depends_on=(after[0],)),
+        comes(20, "both", 50, depends_on=tuple(after)),
+        comes(30, "wide", 50, replicas=4, gpus_per_replica=8),
+        comes(1_000, "small", 50),
+        comes(1_500, "late", 50, depends_on=(after[0],)),
+    ]
+    told = (
+        Timed(at=at(40), command=ChangeJob(job_id=JobId("wide"), priority_class=PriorityClass.PROD_BATCH)),
+        Timed(at=at(51), command=HoldJob(job_id=JobId("kept"))),
+        Timed(at=at(1_800), command=ReleaseJob(job_id=JobId("kept"))),
+    )
+    faulty = Noticed(at=at(60), tick=Tick(faults=((NodeIndex(3), 1),)))
+    silence = silent(2, 200, 1_700)
+    return scenario(4, arrivals, commands=told, noticed=(faulty,), silences=(silence,), end_at=at(9_000))
+
+
+def test_a_window_begins_in_the_midst_of_things() -> None:
+    """What is submitted then is what was left to do, as it stood by then; and nothing starts where nothing could."""
+    recorded = read(lived(midst()), CLUSTER, Window(Bound("at", at(1_000))))
+    start, found = recorded.scenario.start_at, {each.job_id: each for each in recorded.scenario.arrivals}
+    begun = {job_id for job_id, arrival in found.items() if arrival.at == start}
+    assert begun == {"long", "many_0", "many", "both", "wide", "small"}
+    assert found[JobId("many")].spec.array == ArrayRange(first=1, last=3, throttle=1)
+    assert [each.job for each in found[JobId("both")].spec.depends_on] == ["long"]
+    assert found[JobId("late")].spec.depends_on == ()
+    assert found[JobId("wide")].spec.priority_class is PriorityClass.PROD_BATCH
+    assert found[JobId("kept")].at == at(1_800)
+    of_n2 = [(type(timed.command), timed.at) for timed in recorded.scenario.commands if "n2" in repr(timed.command)]
+    assert of_n2 == [(DrainNode, start), (UndrainNode, at(1_700))]
+    assert Noticed(at=start, tick=Tick(faults=((NodeIndex(3), 1),))) in recorded.scenario.noticed
+    outcome = run(recorded.scenario, "recorded")
+    assert [(job.job_id, job.refused, job.faults) for job in outcome.jobs if job.refused or job.faults] == []
+    assert sum(job.job_id.startswith("many_") for job in outcome.jobs) == 4
 
 
 def test_a_window_without_a_commit_is_no_day() -> None:
