@@ -111,6 +111,8 @@ def _window(args: argparse.Namespace) -> Window:
         last = read_bound(args.last, last=True) if args.last else None
     except BadBound as error:
         raise _usage(str(error)) from None
+    if first is not None and last is not None and first.of == last.of and first.value > last.value:
+        raise _usage(f"--from {args.first}: is behind --to {args.last}, nothing lies between them")
     return Window(first, last)
 
 
@@ -126,7 +128,16 @@ async def _one(target: Target, window: Window, args: argparse.Namespace) -> int:
     with _telling([target.name], plain=args.progress_json) as tell:
         report = await verified(target, window, recompute=not args.chain_only, tell=tell[target.name])
     _show(report, as_json=args.json)
+    if _judged_nothing(report, window, args):
+        raise _usage(f"{target.name}: no commit lies in the window that was given: nothing was recomputed")
     return _code(report, strict=args.strict)
+
+
+def _judged_nothing(report: Report, window: Window, args: argparse.Namespace) -> bool:
+    """A window beside the log is a slip of the pen; that it holds nothing wrong must not pass for a verdict."""
+    given = window.first is not None or window.last is not None
+    none = not report.recomputed and not report.not_recomputable
+    return given and none and report.whole and not args.chain_only
 
 
 def _show(report: Report, *, as_json: bool) -> None:

@@ -24,15 +24,26 @@ def _alone(one: Portrait) -> str:
     figures = {figure.name: figure for figure in one.figures}
     return " ".join(
         [
-            f"Under {one.label}, {plural(one.ends.submitted, 'job')} on {one.outcome.gpus:,} GPUs waited "
-            f"{value(figures['wait_mean_s'])} on average, 19 of 20 at most {value(figures['wait_p95_s'])}, "
-            f"and none longer than {value(figures['wait_max_s'])}.",
+            _waits(one, figures),
             _use(figures),
             _stops(one, figures),
             _fair(figures),
             _open(one),
         ]
     ).strip()
+
+
+def _waits(one: Portrait, figures: dict[str, Figure]) -> str:
+    """Of how many jobs first: the waits are of the jobs that were let in, and praise who turns the others away."""
+    submitted, away = one.ends.submitted, int(figures["refused"].value or 0)
+    jobs = plural(submitted, "job")
+    if away:
+        were = "was" if away == 1 else "were"
+        jobs = f"{away:,} of {jobs} {were} refused or rejected; the other {submitted - away:,}"
+    return (
+        f"Under {one.label}, {jobs} on {one.outcome.gpus:,} GPUs waited {value(figures['wait_mean_s'])} on average, "
+        f"19 of 20 at most {value(figures['wait_p95_s'])}, and none longer than {value(figures['wait_max_s'])}."
+    )
 
 
 def _use(figures: dict[str, Figure]) -> str:
@@ -70,6 +81,7 @@ def _against(pair: Pair) -> str:
     by_name = {one.figure.name: one for one in pair.differences}
     better, worse, same = verdicts(pair)
     parts = [
+        _refusals(by_name["refused"]),
         _compared("the mean wait was", by_name["wait_mean_s"]),
         _compared("the longest wait", by_name["wait_max_s"]),
         _compared("gangs over 64 GPUs waited on average", by_name["gang_wait_mean_s"]),
@@ -81,6 +93,11 @@ def _against(pair: Pair) -> str:
         f"Next to {pair.other.label}: {told}. {_moved(pair.moves)} Of the key figures {better} are better, {worse} "
         f"worse and {same} about the same."
     )
+
+
+def _refusals(of: Difference) -> str:
+    """Only where there are more or fewer of them: then the waits are not those of the same jobs."""
+    return _compared("refused or rejected jobs were", of) if of.change else ""
 
 
 def _compared(what: str, of: Difference) -> str:

@@ -52,6 +52,8 @@ CARDS = (
     "worst_team",
 )
 """The key figures at the top of the page."""
+TURNED_AWAY = "refused"
+"""Before these where anybody was: the waits are those of the jobs that were let in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,12 +157,19 @@ def _scene(study: Study) -> str:
 
 
 def _cards(study: Study) -> list[Card]:
-    cards = []
+    away, shown = [], []
     for place, figure in enumerate(study.first.figures):
-        if figure.name in CARDS and any(one.figures[place].value is not None for one in study.portraits):
-            lines = [_card_line(pair, place) for pair in study.pairs]
-            cards.append(Card(label=figure.label, value=value(figure), lines=lines))
-    return cards
+        values = [one.figures[place].value for one in study.portraits]
+        if figure.name in CARDS and any(each is not None for each in values):
+            shown.append(_card(study, place))
+        if figure.name == TURNED_AWAY and any(values):
+            away.append(_card(study, place))
+    return away + shown
+
+
+def _card(study: Study, place: int) -> Card:
+    figure = study.first.figures[place]
+    return Card(label=figure.label, value=value(figure), lines=[_card_line(pair, place) for pair in study.pairs])
 
 
 def _card_line(pair: Pair, place: int) -> CardLine:

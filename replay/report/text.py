@@ -15,5 +15,6 @@ def lines(study: Study) -> Iterator[str]:
     for place, figure in enumerate(portraits[0].figures):
         scale, unit = _SCALES.get(figure.unit, (1.0, ""))
         values = [one.figures[place].value for one in portraits]
-        cells = "".join(f"{'-' if value is None else f'{value * scale:,.1f}':>16}" for value in values)
+        places = 0 if figure.unit is Unit.COUNT else 1
+        cells = "".join(f"{'-' if value is None else f'{value * scale:,.{places}f}':>16}" for value in values)
         yield f"{figure.label[:50]:<51}{unit:<7}{cells}"

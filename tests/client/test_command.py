@@ -125,7 +125,9 @@ def test_every_command_speaks_to_people_and_in_json(api: ScriptedApi, command: C
 def test_why_of_a_job_that_waits_for_nothing_says_its_state(api: ScriptedApi, command: Command) -> None:
     """A job that runs or has ended has no reasons: the sentence says what it is instead."""
     api.on("GET", "/v1/jobs/j_1/why", Answer(json={"state": "SUCCEEDED", "reasons": []}))
-    assert command("why", "j_1").stdout == "It is SUCCEEDED; nothing is known that it waits for.\n"
+    assert command("why", "j_1").stdout == "It is SUCCEEDED, and waits for nothing.\n"
+    api.on("GET", "/v1/jobs/j_2/why", Answer(json={"state": "SUBMITTED", "reasons": []}))
+    assert command("why", "j_2").stdout == "It is SUBMITTED; nothing is known that it waits for.\n"
 
 
 @pytest.mark.parametrize(

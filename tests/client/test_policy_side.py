@@ -106,6 +106,34 @@ def test_a_policy_is_put_in_force_with_its_reason(api: ScriptedApi, command: Com
     ]
 
 
+def test_the_file_that_was_replayed_is_put_in_force(api: ScriptedApi, command: Command, tmp_path: Path) -> None:
+    """TOML by its ending, as `signalboxd replay` has it."""
+    api.on("PUT", "/v1/policy", TOLD)
+    path = tmp_path / "four-hours.toml"
+    path.write_text("borrow_runtime_max_s = 14400\n")
+    assert command("policy", "set", str(path)).returncode == 0
+    assert [asked.body for asked in api.requests("PUT", "/v1/policy")] == [{"borrow_runtime_max_s": 14400}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("bad.toml", "grace_s_max = \n", "is no TOML: "),
+        ("bad.yaml", "[1, 2", "is no YAML: "),
+        ("bare.yaml", "grace_s_max = 120", "holds no policy: it has to be one mapping of fields to values"),
+    ],
+)
+def test_a_file_that_is_no_policy_is_not_sent(
+    api: ScriptedApi, command: Command, tmp_path: Path, *, name: str, text: str, why: str
+) -> None:
+    """Exit code 2, and what is wrong with the file, by its name."""
+    (tmp_path / name).write_text(text)
+    done = command("policy", "set", str(tmp_path / name))
+    assert done.returncode == 2
+    assert f"{name} {why}" in done.stderr
+    assert api.requests("PUT", "/v1/policy") == []
+
+
 def test_show_tells_what_is_reserved_and_for_whom_it_was_stopped(api: ScriptedApi, command: Command) -> None:
     """Nodes and start while it waits; the job and the rule that stopped it; how far an array is."""
     job = {

@@ -39,10 +39,26 @@ def shell(commands: str, folder: Path) -> str:
 
 
 def test_from_the_question_to_the_page(tmp_path: Path) -> None:
-    """Three commands, from a clone alone."""
+    """Three commands, from a clone alone; and it is with that day as the page says."""
     assert len(GENERATED.splitlines()) == 3
     said = shell(GENERATED, tmp_path)
     assert re.search(r"^ +four-hours +recorded$", said, re.MULTILINE)
+    assert found(said, "Submitted") == (800, 800)
+    words = r"from (\d+) min to (\d+).* (\d+) of the 800 jobs.* so (\d+)% .* not (\d+)%.* from (.*) h\s+to (\d+)\."
+    told = re.search(words, TEXT, re.DOTALL)
+    assert told is not None
+    before, after, away, used, used_before, longest_before, longest = map(float, told.groups())
+    assert [round(one / 60) for one in found(said, "Mean wait")] == [after, before]
+    assert found(said, "Refused or rejected") == (away, 0)
+    assert [round(one) for one in found(said, "Allocated while work came in")] == [used, used_before]
+    assert [round(one / 3600, 1) for one in found(said, "Longest wait")] == [longest, longest_before]
+
+
+def found(said: str, figure: str) -> tuple[float, float]:
+    """Both policies' values of a figure that was printed."""
+    line = re.search(rf"^{figure} .*?([\d,.]+) +([\d,.]+)$", said, re.MULTILINE)
+    assert line is not None, figure
+    return float(line[1].replace(",", "")), float(line[2].replace(",", ""))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +82,10 @@ async def test_from_the_question_to_the_page_of_a_cluster(
     assert len(SITE.splitlines()) == 3
     said = await asyncio.to_thread(shell, SITE, tmp_path)
     await opened.close()
-    assert "72 of 72 recorded starts come out" in said
+    told = re.search(r"(\d+) of (\d+) recorded starts come out", said)
+    assert told is not None
+    assert told[1] == told[2]
+    assert int(told[2]) > 50
 
 
 def test_from_a_file_with_three_policies(records: list[bytes], tmp_path: Path) -> None:
@@ -85,6 +104,7 @@ def test_the_file_of_several_things_is_one(tmp_path: Path) -> None:
     made = contender(str(path), DEFAULT)
     assert (made.name, len(made.nodes or ()), len(made.quotas or ())) == ("more for vision", 96, 1)
     assert made.changes == tomllib.loads(text)["policy"]
+    assert {quota.gpu_type for quota in made.quotas or ()} == {node.gpu_type for node in made.nodes or ()}
 
 
 def test_the_notebooks_words_run(tmp_path: Path) -> None:

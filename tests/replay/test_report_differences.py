@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from events.job import JobState
 from replay.report.headline import headline
 from replay.report.keys import Better, Figure, Part, Unit, Verdict, difference, differences, key_figures
 from replay.report.losses import Rates
 from replay.report.study import labels, study
+from replay.report.text import lines
 from replay.report.words import amount, change, duration, number, percent
 from tests.replay.made_up import made_up_day
 from tests.replay.outcomes import job, outcome, waiting
@@ -109,6 +112,24 @@ def test_the_headline_says_the_figures_and_what_got_worse() -> None:
     assert "the mean wait was 60.5 min instead of 60 min (about the same)" in against
     assert "the longest wait 2 h instead of 60 min (worse)" in against
     assert "1 job ended earlier (by 59 min on average), 1 later (by 60 min), 0 at the same time" in against
+
+
+def test_the_headline_begins_with_whom_a_policy_turns_away() -> None:
+    """Waits are those of the jobs that were let in: who reads them has read first how many were not."""
+    turned_away = [job("b", refused="limit_exceeded", first_start_at=None), job("c", state=JobState.REJECTED)]
+    strict = outcome("strict", [waiting("a", 60), *turned_away])
+    lax = outcome("lax", [waiting("a", 120), waiting("b", 120), waiting("c", 120)])
+    alone, against = headline(study([strict, lax], RATES))
+    assert "Under strict, 2 of 3 jobs were refused or rejected; the other 1 on 8 GPUs waited 60 s on" in alone
+    assert "Next to lax: refused or rejected jobs were 2 instead of 0 (worse); the mean wait was 60 s" in against
+    assert "refused" not in " ".join(headline(study([lax, lax], RATES)))
+
+
+def test_a_terminal_shows_jobs_as_whole_numbers() -> None:
+    """Nobody submits 1.0 jobs; a wait of theirs may well have a part of a second."""
+    said = list(lines(study([outcome("new", [waiting("a", 60)])], RATES)))
+    assert any(re.fullmatch(r"Submitted +1", line) for line in said)
+    assert any(re.fullmatch(r"Mean wait +s +60\.0", line) for line in said)
 
 
 def test_a_report_needs_an_outcome() -> None:

@@ -169,6 +169,17 @@ def test_hostile_names_are_text() -> None:
     assert "<script" not in json.dumps(json.loads(specs.text), ensure_ascii=False)
 
 
+def test_the_page_shows_first_whom_a_policy_turns_away() -> None:
+    """Where anybody was refused that figure stands before the waits; where nobody was it takes no room."""
+    strict = outcome("strict", [job("x"), job("y", refused="limit_exceeded", first_start_at=None)])
+    lax = outcome("lax", [job("x"), job("y")])
+    shown = [one.text for one in Markup(page(study([strict, lax], Rates()), Notes())).all("article")]
+    assert re.match(r"\s*Refused or rejected\s+1\s+lax 0\s", shown[0])
+    unshown = [one.text for one in Markup(page(study([lax, lax], Rates()), Notes())).all("article")]
+    assert not any("Refused" in text for text in unshown)
+    assert len(unshown) == len(shown) - 1 > 0
+
+
 def test_json_in_the_page_cannot_end_its_element() -> None:
     """It comes back as it was, and has no angle bracket."""
     text = embedded_json({"a": "</script><!--<script>&"})

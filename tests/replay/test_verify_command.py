@@ -64,12 +64,21 @@ def test_a_window_and_the_chain_alone_recompute_less(files: dict[str, Path]) -> 
     assert (orjson.loads(said)["recomputed"], orjson.loads(said)["whole"]) == (0, True)
 
 
+@pytest.mark.parametrize("words", [["--from", "2099-01-01"], ["--from", "n:99999"], ["--to", "2001-01-01"]])
+def test_a_window_without_commits_is_no_verdict(files: dict[str, Path], words: list[str]) -> None:
+    """Nothing was recomputed, and nobody may take that for a log that came out."""
+    code, _, told = typed("--file", files["east"], *words)
+    assert code == 2
+    assert "no commit lies in the window that was given: nothing was recomputed" in told
+
+
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
         ([], 2, "--site FILE or --file FILE: which log?"),
         (["--file", "there-is-none"], 75, "there-is-none: "),
         (["--file", "there-is-none", "--from", "tomorrow"], 2, "'tomorrow': wanted a day"),
+        (["--file", "there-is-none", "--from", "n:9", "--to", "n:8"], 2, "--from n:9: is behind --to n:8"),
         (["--file", "there-is-none", "--jobs", "0"], 2, "--jobs: 0, at least 1"),
     ],
 )

@@ -12,7 +12,7 @@ import typer
 from signalbox.cli import output
 from signalbox.cli.app import Defaulting, Json, app, client, stated
 from signalbox.cli.output import Column
-from signalbox.cli.specfile import read_mapping
+from signalbox.cli.specfile import read_policy
 from signalbox.cli.timeline import fields_of
 from signalbox.errors import NoProfile
 from signalbox.times import ago, instant
@@ -234,12 +234,12 @@ def _flat(body: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 @policy_app.command("set")
 def policy_set(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON; - is stdin.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML, JSON or TOML; - is stdin.")],
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it goes into the log.")] = "",
     as_json: Json = False,
 ) -> None:
     """(admin) Put a policy in force: the whole of it, what the file leaves out gets its default."""
-    body = read_mapping(sys.stdin.read() if str(file) == "-" else file)
+    body = read_policy(sys.stdin.read() if str(file) == "-" else file)
     with client() as api:
         answer = api.set_policy(body, reason=reason)
     output.show(answer, as_json, lambda: output.line(told("The policy is", answer, "in force")))

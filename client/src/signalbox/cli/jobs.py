@@ -209,10 +209,17 @@ def why(job: JobId, as_json: Json = False) -> None:
 
 
 def _why(answer: Mapping[str, Any]) -> None:
-    for sentence in reasons(answer) or (f"It is {answer.get('state', '-')}; nothing is known that it waits for.",):
+    for sentence in reasons(answer) or (_unasked(str(answer.get("state") or "-")),):
         output.line(sentence)
     if start := instant(answer.get("estimated_start")):
         output.line(f"Estimated start: {ago(start)} ({start:%Y-%m-%d %H:%M} UTC)")
+
+
+def _unasked(state: str) -> str:
+    """Of a job without a reason: one that runs or has ended waits for nothing, of others that is not known."""
+    if state == "RUNNING" or state in ENDS:
+        return f"It is {state}, and waits for nothing."
+    return f"It is {state}; nothing is known that it waits for."
 
 
 def each(jobs: Sequence[str], ask: Callable[[Client, str], Mapping[str, Any]], as_json: bool) -> None:

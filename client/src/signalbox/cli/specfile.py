@@ -1,10 +1,12 @@
 """Job files: YAML as people mean it. What the API takes as text stays the text that was written: `EPOCHS: 010`, `on`,
-and a date are not read as a number, a truth value and a time. Must not judge a spec; the API does.
+and a date are not read as a number, a truth value and a time. And policy files, also of TOML, as replay takes them.
+Must not judge what is in a file; the API does.
 """
 
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,23 @@ TEXTS = frozenset(
 
 
 class BadFile(NoProfile):
-    """The file cannot be read as a job; counts as wrong usage."""
+    """The file cannot be read as what it is to hold; counts as wrong usage."""
 
 
-def read_mapping(source: Path | str) -> dict[str, Any]:
-    """The mapping in a YAML (or JSON) file, or in a text. Raises BadFile, saying where."""
+def read_policy(source: Path | str) -> dict[str, Any]:
+    """The parameters in a file of TOML, by its ending, or of YAML or JSON; or in a text of these. Raises BadFile."""
+    if not isinstance(source, Path) or source.suffix != ".toml":
+        return read_mapping(source, of="policy")
+    try:
+        return tomllib.loads(source.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadFile(f"{source} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadFile(f"{source} is no TOML: {error}") from None
+
+
+def read_mapping(source: Path | str, *, of: str = "job") -> dict[str, Any]:
+    """The mapping in a YAML (or JSON) file, or in a text: `of` a job, or what it is. Raises BadFile, saying where."""
     name = str(source) if isinstance(source, Path) else "stdin"
     try:
         text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
@@ -33,7 +47,7 @@ def read_mapping(source: Path | str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise BadFile(f"{name} is no YAML: {error}") from None
     if not isinstance(root, yaml.MappingNode):
-        raise BadFile(f"{name} holds no job: it has to be one mapping of fields to values")
+        raise BadFile(f"{name} holds no {of}: it has to be one mapping of fields to values")
     for key, value in root.value:
         if key.value in TEXTS:
             _as_text(value)
