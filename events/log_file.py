@@ -31,8 +31,8 @@ class LogFile:
         self._end = -1
         self.noted: tuple[Noted, ...] = ()
         """Heads known when it was exported; empty where the last line is missing."""
-        self.cut = True
-        """Is the last line missing?"""
+        self.cut = "the file has no last line: it was cut off"
+        """How the file's end shows that it is not as it was exported; "" where it does not."""
         try:
             self.cluster = self._read_first()
             self._index()
@@ -97,7 +97,7 @@ class LogFile:
         number = 0
         while (place := self._file.tell()) is not None and (line := self._file.readline()):
             if line.startswith(b"{"):
-                self._read_last(line)
+                self._read_last(line, number)
                 return
             offset = self._offset(line)
             if number % INDEX_EVERY == 0:
@@ -106,12 +106,17 @@ class LogFile:
             self._end = max(self._end, offset)
             number += 1
 
-    def _read_last(self, line: bytes) -> None:
+    def _read_last(self, line: bytes, count: int) -> None:
+        """The last line, after `count` records. What follows it was never exported, and nobody would look at it."""
         try:
-            self.noted = tuple(Noted(**noted) for noted in orjson.loads(line)["noted"])
+            last = orjson.loads(line)
+            self.noted, told = tuple(Noted(**noted) for noted in last["noted"]), last["records"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise LogUnusable(f"{self._path}: its last line cannot be read: {error}") from None
-        self.cut = False
+        if told != count:
+            self.cut = f"the file's last line tells of {told} records, and there are {count}"
+        else:
+            self.cut = "something follows the file's last line" if self._file.readline(1) else ""
 
     def _next(self) -> Raw | None:
         line = self._file.readline()

@@ -168,13 +168,12 @@ async def _of_file(path: Path, request: Request) -> Report:
     except LogUnusable as error:
         raise SiteError(str(error)) from None
     try:
-        cut = "the file has no last line: it was cut off" if log.cut else ""
         return await verify(
             log,
             Request(
                 window=request.window,
                 noted=log.noted,
-                cut=cut,
+                cut=log.cut,
                 recompute=request.recompute,
                 progress=request.progress,
             ),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
 from events.log import LogUnusable, Raw
@@ -28,8 +31,7 @@ def of_file(path: Path) -> Report:
 
     async def read() -> Report:
         log = LogFile(path)
-        cut = "it has no last line" if log.cut else ""
-        report = await verify(log, Request(noted=log.noted, cut=cut))
+        report = await verify(log, Request(noted=log.noted, cut=log.cut))
         await log.close()
         return report
 
@@ -84,6 +86,31 @@ def test_a_file_that_was_cut_shows_it(exported: Path, keep_last_line: bool) -> N
     report = of_file(exported)
     assert report.finding is not None
     assert (report.finding.wrong, report.finding.offset) == (Wrong.CUT, len(lines) - 7)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "why"),
+    [
+        (lambda lines: [*lines[:-6], lines[-1]], "tells of [0-9]+ records, and there are [0-9]+"),
+        (lambda lines: [*lines, lines[-2]], "something follows"),
+        (lambda lines: [*lines, b"\n"], "something follows"),
+        (lambda lines: lines[:-1], "no last line"),
+    ],
+    ids=["cut before its last line", "a record more", "an empty line", "without its last line"],
+)
+def test_the_end_of_a_file_shows_it_alone(
+    exported: Path, tamper: Callable[[list[bytes]], list[bytes]], why: str
+) -> None:
+    """Also where no head was known when it was exported, as of a log whose Postgres was gone."""
+    *records, last = exported.read_bytes().splitlines(keepends=True)
+    lines = [*records, orjson.dumps({**orjson.loads(last), "noted": []}) + b"\n"]
+    exported.write_bytes(b"".join(lines))
+    assert of_file(exported).whole
+    exported.write_bytes(b"".join(tamper(lines)))
+    report = of_file(exported)
+    assert report.finding is not None
+    assert report.finding.wrong is Wrong.CUT
+    assert re.search(why, report.finding.why)
 
 
 def test_what_is_no_exported_log_is_refused(tmp_path: Path) -> None:
