@@ -49,7 +49,7 @@ def small_day(seed: int, load: float) -> Scenario:
 
 @pytest.mark.parametrize(("seed", "load"), [(1, 0.9), (2, 1.2)])
 def test_a_generated_day_comes_out_as_it_was_recorded(seed: int, load: float) -> None:
-    """Preemptions, reservations and faults in it: every grant comes out, 99 of 100 and more to the millisecond on the same
+    """Preemptions, reservations and faults in it: every grant comes out, 99 of 100 to the millisecond on the same
     GPUs, the others within two seconds: a start on a pledge may come with the next look."""
     recorded = read(lived(small_day(seed, load)), CLUSTER)
     assert recorded.whole
