@@ -115,12 +115,14 @@ class Day:
         self.planner.feed(changes)
 
     def look(self) -> None:
-        """Who has been covered since when, and still waits."""
+        """Who has been covered since when, and still waits; not behind nodes that are held for its own team (ADR 10)."""
         state = self.crowd.state
+        first = {state.jobs[held.job_id].spec.team: held.job_id for held in state.reservations.rows.values()}
         for job in self.rows():
             waits = job.state is JobState.QUEUED
             room = self.planner.shares.standing((TeamId(job.spec.team), H100)).covered_room
-            if waits and (job.spec.gpus <= room or job.id in state.pledges):
+            behind = first.get(job.spec.team, job.id) != job.id
+            if waits and not behind and (job.spec.gpus <= room or job.id in state.pledges):
                 self.covered_since.setdefault(job.id, self.crowd.at)
             elif (since := self.covered_since.pop(job.id, None)) is not None:
                 self.waits_s.append((self.crowd.at - since) // 1000)
