@@ -18,7 +18,7 @@ from commands.decide.attempts import Draft
 from commands.plan import Plan, Planned
 from commands.reports import ClaimSeen, FromNode, Register, Tick
 from events.envelope import Input
-from events.ids import ClusterId, Epoch, LogId, NodeId, Principal
+from events.ids import ClusterId, Epoch, Instant, LogId, NodeId, Principal
 from events.log import CommandLog
 from events.node import MassSilence
 from events.task import ReportDropped
@@ -244,12 +244,26 @@ class Leader:
             self._to_plan = False
             self.progress_at = self._world.monotonic()
             at = self._writer.now()
-            with self._world.measures.cycle_s.time():
-                plan = self.planner.plan(at)
+            plan = self._planned(at)
+            if plan is None:
+                return
             if not plan.empty():
                 await self._apply(plan, Planned(at=at))
             if self._intake.waiting():
                 return
+
+    def _planned(self, at: Instant) -> Plan | None:
+        """The plan of a cycle. Where an error ends it, one that is made of the state alone may do better than the one
+        that followed along; where that fails too nothing is started for now, and everything else goes on (C-46)."""
+        for _ in range(2):
+            try:
+                with self._world.measures.cycle_s.time():
+                    return self.planner.plan(at)
+            except Exception:  # our bug must not end the leadership: the next one would have it too
+                _log.exception("plan.failed", at=at)
+                self._world.measures.failed_cycles.inc()
+                self.planner = Planner(self.state)
+        return None
 
     async def _apply(self, plan: Plan, planned: Planned) -> None:
         """Commit what `planned` takes of a plan."""

@@ -22,4 +22,7 @@ class Measures:
         self.cycle_s = Histogram(
             "signalbox_cycle_seconds", "One planning cycle", buckets=BUCKETS_S, registry=self.registry
         )
+        self.failed_cycles = Counter(
+            "signalbox_failed_cycles_total", "Planning cycles that an error ended", registry=self.registry
+        )
         self.leads = Gauge("signalbox_leads", "1 while this process leads", registry=self.registry)

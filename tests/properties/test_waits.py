@@ -115,7 +115,7 @@ class Day:
         self.planner.feed(changes)
 
     def look(self) -> None:
-        """Who has been covered since when, and still waits; not behind nodes that are held for its own team (ADR 10)."""
+        """Who has been covered since when, and still waits; not behind nodes held for its own team (ADR 10)."""
         state = self.crowd.state
         first = {state.jobs[held.job_id].spec.team: held.job_id for held in state.reservations.rows.values()}
         for job in self.rows():

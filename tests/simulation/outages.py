@@ -6,11 +6,12 @@ from typing import Any
 
 from commands.decide import decide_command
 from commands.messages import CommandRecord, ExtendJob
-from events.ids import JobId
+from events.ids import JobId, parse_lease_id
 from events.job import Overlap
 from events.log import LogUnusable
 from events.memory import Topic
 from scheduler import intake
+from scheduler.planning import plan
 from tests.simulation.audit import Found
 from tests.simulation.loop import current_process
 from tests.simulation.run import Story, draw, swapped
@@ -105,6 +106,31 @@ def _poisonous(crash: bool) -> Iterator[None]:
 
     with swapped(intake, "decide_command", decide):
         yield
+
+
+def unplanned(for_s: float) -> Story:
+    """Planning fails for a while: nothing starts, the leader goes on, and then what waited starts."""
+
+    async def story(world: World) -> None:
+        await world.people.settle_in()
+        await busy(world, 5.0)
+        before = world.auditor.head.epoch
+        with swapped(plan, "walk", _fails):
+            waiting = [await world.people.submit() for _ in range(3)]
+            await pause(for_s)
+            if {parse_lease_id(lease)[0] for lease in world.auditor.granted} & {*waiting}:
+                raise Found("C-46", "something starts though planning fails")
+        if not world.failed_cycles():
+            raise Found("C-46", "no cycle failed")
+        await busy(world, 5.0)
+        if world.auditor.head.epoch != before:
+            raise Found("C-46", "an error in planning ended a leadership")
+
+    return story
+
+
+def _fails(*_: object) -> int:
+    raise ZeroDivisionError("planning fails")
 
 
 # 13: clocks

@@ -95,6 +95,8 @@ async def _whole(world: World, story: Story) -> None:
     await story(world)
     await converge(world)
     await check_readers(world)
+    if failed := world.failed_cycles():
+        raise Found("C-46", f"{failed} planning cycles failed")
 
 
 async def converge(world: World) -> None:

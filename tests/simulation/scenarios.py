@@ -75,6 +75,7 @@ STORIES: list[tuple[str, Story, Shape]] = [
     ("truncated-commands", outages.truncated(Topic.COMMANDS), SMALL),
     ("poison", outages.poison(False), SMALL),
     ("poison-crash", outages.poison(True), SMALL),
+    ("unplanned", outages.unplanned(20.0), SMALL),
     ("clocks", outages.clocks, SMALL),
     ("long-outage", outages.long_outage, replace(SMALL, nodes=4)),
     *((f"cut-off-{what}", outages.leader_cut_off(what), Shape()) for what in ("agents", "half", "database", "log")),

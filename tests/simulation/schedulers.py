@@ -47,6 +47,8 @@ class Site:
     registers: Callable[[str, Epoch], None]
     failed: Callable[[str, BaseException], None]
     trace: Callable[[str], None]
+    measures: list[Measures] = field(default_factory=list)
+    """Of every process there was."""
 
 
 class SimulatedLog(MemoryEventLog):
@@ -202,6 +204,7 @@ class Host:
             process.spawn(keep(office, keeper, process.leave), thread="keeper")
 
         gateway = SimulatedGateway(site, process)
+        site.measures.append(Measures())
         self.service = Service(
             Ports(
                 cluster=site.cluster,
@@ -216,7 +219,7 @@ class Host:
                 monotonic=lambda: site.loop.now - began,
                 leave=process.leave,
                 keep=start_keeper,
-                measures=Measures(),
+                measures=site.measures[-1],
             )
         )
         gateway.service = self.service

@@ -33,6 +33,12 @@ def test_poison_that_kills_ends_two_leaderships(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(2))
+def test_an_error_in_planning_stops_starts_alone(seed: int) -> None:
+    """The leader stays, takes commands and reports, and starts what waited once planning succeeds (C-46)."""
+    run(SCENARIOS["unplanned"], seed)
+
+
+@pytest.mark.parametrize("seed", seeds(2))
 def test_clocks_may_jump(seed: int) -> None:
     """The database's clock may be hours off: `at` goes on, a dead leader is replaced in 10 s, no node is lost (13)."""
     assert "NodeLost" not in run(SCENARIOS["clocks"], seed).events

@@ -53,6 +53,7 @@ class World:
 
     def __init__(self, seed: int, shape: Shape) -> None:
         self.seed = seed
+        self._failed_before = 0.0
         self.shape = shape
         self.chance = random.Random(seed)
         self.loop = VirtualLoop()
@@ -111,7 +112,7 @@ class World:
         self.loop.task_outside(self._watch())
 
     def _build_schedulers(self) -> None:
-        site = Site(
+        site = self.site = Site(
             loop=self.loop,
             chance=self._fork(),
             cluster=CLUSTER,
@@ -129,6 +130,13 @@ class World:
             host = Host(site, f"s{number + 1}")
             self.hosts.append(host)
             self.loop.call_outside(number * 0.7, host.start)
+
+    def failed_cycles(self) -> int:
+        """Planning cycles that an error ended, of all leaders so far; they are counted anew from here."""
+        name = "signalbox_failed_cycles_total"
+        failed = sum(each.registry.get_sample_value(name) or 0 for each in self.site.measures)
+        new, self._failed_before = failed - self._failed_before, failed
+        return int(new)
 
     def _build_machines(self) -> None:
         for number in range(self.shape.nodes):
