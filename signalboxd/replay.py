@@ -33,6 +33,8 @@ from signalboxd.replay_source import add_arguments as add_source
 
 EXIT_USAGE = 2
 TELL_S = 5.0
+SAMPLE_S_MAX = 900
+SAMPLES_MIN = 48
 AGAIN = "again.json"
 """In the folder of the report: every recorded start that came out otherwise."""
 
@@ -43,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", action="append", default=[], help=f"what to compare it with (default: {RECORDED})")
     parser.add_argument("--out", type=Path, default=Path("replay-report"), help="folder of the report")
     parser.add_argument("--jobs", type=int, default=1, help="policies that are replayed at once, by processes")
-    parser.add_argument("--sample", type=int, default=900, metavar="S", help="seconds between samples (default: 900)")
+    parser.add_argument(
+        "--sample", type=int, metavar="S", help="seconds between samples (default: 900; of hours, less)"
+    )
     parser.add_argument("--parallel-percent", type=int, help="model: part of an elastic job's work that is parallel")
     parser.add_argument("--spread-percent", type=int, default=0, help="model: cost of each block more than needed")
     parser.add_argument("--fleet", help="nodes, as 128x8 (docs/traces.md); a generated day has 3000x8")
@@ -79,7 +83,7 @@ async def run(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     if args.jobs < 1:
         raise BadOption("jobs", args.jobs, "has to be at least 1")
-    if args.sample < 1:
+    if args.sample is not None and args.sample < 1:
         raise BadOption("sample", args.sample, "has to be at least 1 second")
 
 
@@ -101,8 +105,17 @@ def _again(found: Source) -> Again | None:
 
 def _replayed(scenario: Scenario, contenders: Sequence[Contender], args: argparse.Namespace) -> list[Outcome]:
     models = Models(parallel_percent=args.parallel_percent, spread_percent=args.spread_percent)
+    sample_s = args.sample or sample_s_of(scenario)
     with _telling([each.name for each in contenders]) as told:
-        return compare(scenario, contenders, models=models, sample_s=args.sample, jobs=args.jobs, told=told)
+        return compare(scenario, contenders, models=models, sample_s=sample_s, jobs=args.jobs, told=told)
+
+
+def sample_s_of(scenario: Scenario) -> int:
+    """Seconds between samples where nobody says: so many fit into the time in which work came in, or into what was
+    recorded, that it can be drawn."""
+    last_at = max((each.at for each in scenario.arrivals), default=scenario.start_at)
+    span_s = ((scenario.end_at or last_at) - scenario.start_at) // 1000
+    return max(1, min(SAMPLE_S_MAX, span_s // SAMPLES_MIN))
 
 
 def _exceptions(found: Source, checked: Again | None, outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -54,6 +54,8 @@ CARDS = (
 """The key figures at the top of the page."""
 TURNED_AWAY = "refused"
 """Before these where anybody was: the waits are those of the jobs that were let in."""
+GIVES_WAY = "kept"
+"""To it: the cost of lost work says nearly the same, and the figures stay two rows of four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +159,17 @@ def _scene(study: Study) -> str:
 
 
 def _cards(study: Study) -> list[Card]:
-    away, shown = [], []
+    away: list[int] = []
+    shown: list[int] = []
     for place, figure in enumerate(study.first.figures):
         values = [one.figures[place].value for one in study.portraits]
         if figure.name in CARDS and any(each is not None for each in values):
-            shown.append(_card(study, place))
+            shown.append(place)
         if figure.name == TURNED_AWAY and any(values):
-            away.append(_card(study, place))
-    return away + shown
+            away.append(place)
+    if away:
+        shown = [place for place in shown if study.first.figures[place].name != GIVES_WAY]
+    return [_card(study, place) for place in away + shown]
 
 
 def _card(study: Study, place: int) -> Card:

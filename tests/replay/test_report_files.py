@@ -31,7 +31,7 @@ from replay.report.plots import TEAMS_MAX, plots
 from replay.report.tables import ROWS
 from tests.replay.made_up import made_up_day
 from tests.replay.markup import Markup
-from tests.replay.outcomes import H100, NOON, job, outcome, team_sample
+from tests.replay.outcomes import H100, NOON, job, outcome, sample, team_sample
 
 HOSTILE = """<script>alert('x')</script><img src=x onerror=alert(1)> "&amp;' </table> {{ 7 * 7 }} $\\u202e"""
 PAGE_BYTES_MAX = 8_000_000
@@ -171,13 +171,16 @@ def test_hostile_names_are_text() -> None:
 
 def test_the_page_shows_first_whom_a_policy_turns_away() -> None:
     """Where anybody was refused that figure stands before the waits; where nobody was it takes no room."""
-    strict = outcome("strict", [job("x"), job("y", refused="limit_exceeded", first_start_at=None)])
-    lax = outcome("lax", [job("x"), job("y")])
+    away = job("y", refused="limit_exceeded", first_start_at=None)
+    used = (sample(900, allocated=1),)
+    strict, lax = (outcome(name, [job("x"), y], samples=used) for name, y in (("strict", away), ("lax", job("y"))))
     shown = [one.text for one in Markup(page(study([strict, lax], Rates()), Notes())).all("article")]
     assert re.match(r"\s*Refused or rejected\s+1\s+lax 0\s", shown[0])
     unshown = [one.text for one in Markup(page(study([lax, lax], Rates()), Notes())).all("article")]
     assert not any("Refused" in text for text in unshown)
-    assert len(unshown) == len(shown) - 1 > 0
+    assert len(unshown) == len(shown) > 0
+    assert any("kept work" in text for text in unshown)
+    assert not any("kept work" in text for text in shown)
 
 
 def test_json_in_the_page_cannot_end_its_element() -> None:
