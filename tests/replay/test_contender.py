@@ -10,11 +10,13 @@ import pytest
 from commands.messages import SetPolicy
 from commands.policy import DEFAULT, Preset
 from events.ids import Instant
+from events.job import JobState
 from replay import generated
-from replay.contender import BadContender, contender, under
+from replay.contender import BadContender, Contender, contender, under
 from replay.engine.models import Models
-from replay.scenario import Joined, TakenOver, Timed
+from replay.scenario import Arrival, Joined, TakenOver, Timed
 from replay.whatif import compare
+from tests.replay.fleets import comes, scenario
 
 SMALL = generated.day(1, generated.Fleet(nodes=4, nodes_in_block=2), jobs=30, giants=1, teams=3, length_s=3600)
 
@@ -98,3 +100,24 @@ def test_processes_side_by_side_give_what_one_gives() -> None:
     """The same outcomes in the same order, however many processes work."""
     both = [contender(word, DEFAULT) for word in ("default", "skip")]
     assert compare(SMALL, both, models=Models(), jobs=2) == compare(SMALL, both, models=Models(), jobs=1)
+
+
+class TestTooLong:
+    """A row with a wrong date makes a scenario of decades, which nobody would wait for."""
+
+    @pytest.mark.parametrize("far", [comes(10**10, "far", 60), comes(0, "far", 10**10)], ids=["comes", "runs"])
+    def test_it_is_refused_with_the_job(self, far: Arrival) -> None:
+        """Before anything is replayed, and with what may be done about it."""
+        what = scenario(1, sorted([comes(0, "near", 60), far], key=lambda each: each.at))
+        with pytest.raises(ValueError, match=r"sample: 900 s: job far ends after 115740 days.*at most 200000"):
+            compare(what, [Contender(name="recorded")], models=Models())
+
+    def test_samples_may_be_further_apart(self) -> None:
+        """Then it can be: time in which nothing happens costs nothing else."""
+        (outcome,) = compare(
+            scenario(1, [comes(0, "near", 60), comes(10**10, "far", 60)]),
+            [Contender(name="recorded")],
+            models=Models(),
+            sample_s=10**9,
+        )
+        assert [job.state for job in outcome.jobs] == [JobState.SUCCEEDED] * 2
