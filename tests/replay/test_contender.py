@@ -46,13 +46,19 @@ def test_a_file_says_what_differs(tmp_path: Path) -> None:
     assert made.quotas[0].guaranteed == 8
 
 
+LINE = '{"team": "a", "gpu_type": "h100", "guaranteed": 8, "borrow_limit": 0}'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ('{"preemptions_max": 0}', "policy.preemptions_max: 0: Input should be greater than or equal to 1"),
         ('{"no_such": 1}', "policy.no_such: 1: Extra inputs are not permitted"),
         ('{"policy": 7}', "policy: has to be an object of parameters, or a preset"),
+        ('{"preemptions_max": "2"}', "policy.preemptions_max: 2: Input should be a valid integer"),
+        ('{"preemptions_max": true}', "policy.preemptions_max: True: Input should be a valid integer"),
         ('{"quotas": [{"team": "a"}]}', "quotas.0.gpu_type: Field required"),
+        (f'{{"quotas": [{LINE}, {LINE}]}}', "quotas: a h100 is there twice"),
         ("[1]", "has to be an object of parameters"),
         ("{", "is neither JSON nor"),
     ],
@@ -66,6 +72,24 @@ def test_what_is_no_contender_is_refused_by_its_field(tmp_path: Path, text: str,
     assert said in str(refused.value)
     with pytest.raises(BadContender, match="No such file"):
         contender(str(tmp_path / "none"), DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "[" * 20_000, "is neither JSON nor"),
+        ("queued_jobs_max = nan", "policy.queued_jobs_max: nan: "),
+        ("queued_jobs_max = 2026-01-01", "policy.queued_jobs_max: 2026-01-01: "),
+    ],
+    ids=["too deep", "not a number", "a date"],
+)
+def test_toml_can_say_what_json_cannot(tmp_path: Path, text: str, said: str) -> None:
+    """And is refused as well."""
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(BadContender, match=r"bad\.toml") as refused:
+        contender(str(path), DEFAULT)
+    assert said in str(refused.value)
 
 
 def test_recorded_changes_of_what_is_tried_are_left_out() -> None:
