@@ -4,7 +4,9 @@ Named on a command line by a word (`recorded`, `default`, `fifo`, `skip`, `easy`
 parameters of a policy alone, or `name`, `policy`, `quotas` and `fleet`. What a file does not say stays as recorded.
 """
 
+import json
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -133,7 +135,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         words = ", ".join(WORDS)
         raise BadContender(f"{path}: {error.strerror or error}; a policy is one of {words}, or a file") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadContender(f"{path}: is neither JSON nor, with the ending .toml, TOML: {error}") from None
     if not isinstance(read, dict):
         raise BadContender(f"{path}: has to be an object of parameters, or of {', '.join(sorted(PARTS))}")
@@ -149,9 +151,9 @@ def _changes(path: Path, given: object) -> Mapping[str, Any]:
 
 
 def _policy(path: Path, given: object, recorded: Policy) -> Policy:
-    changes = dict(_changes(path, given))
+    changes = json.dumps(recorded.model_dump(mode="json") | dict(_changes(path, given)), default=str)
     try:
-        return Policy.model_validate(recorded.model_dump(mode="json") | changes)
+        return Policy.model_validate_json(changes, strict=True)  # as the api reads one: what passes here passes there
     except ValidationError as error:
         raise BadContender(f"{path}: {_first(error, 'policy')}") from None
 
@@ -161,6 +163,9 @@ def _quotas(path: Path, given: object) -> tuple[TeamQuota, ...]:
         lines = _LINES.validate_python(given)
     except ValidationError as error:
         raise BadContender(f"{path}: {_first(error, 'quotas')}") from None
+    twice = [of for of, count in Counter((line.team, line.gpu_type) for line in lines).items() if count > 1]
+    if twice:
+        raise BadContender(f"{path}: quotas: {' '.join(twice[0])} is there twice")
     return tuple(
         TeamQuota(
             team=TeamId(line.team),

@@ -190,6 +190,13 @@ class Scenario:
         """GPUs of the whole fleet."""
         return sum(len(node.gpus) for node in self.nodes)
 
+    @property
+    def least_s(self) -> int:
+        """Seconds that it lasts at least: the last job comes, and each runs its time."""
+        at, end_at = self.start_at, self.end_at
+        over_at = max((each.at + each.work.run_s * 1000 for each in self.arrivals), default=at)
+        return ((over_at if end_at is None else min(end_at, over_at)) - at) // 1000
+
 
 def widened(policy: Policy, arrivals: Sequence[Arrival]) -> Policy:
     """The policy, with its bounds on run-time limits and on queued jobs as wide as these arrivals need: a replay of

@@ -14,6 +14,8 @@ from replay.scenario import Scenario
 
 Told = Callable[[str, Progress], None]
 """Told how far a contender is, by its name."""
+SAMPLES_MAX = 200_000
+"""Nearly six years at one each 15 minutes; each takes its time and memory."""
 _Ask = tuple[Scenario, str, Models, int]
 _told: "Queue[tuple[str, Progress] | None] | None" = None
 
@@ -29,12 +31,24 @@ def compare(
 ) -> list[Outcome]:
     """What each comes to, in their order: the same whatever `jobs`, the number of processes that work at once.
 
-    ValueError: a contender cannot be set up on the scenario, and why.
+    ValueError: a contender cannot be set up on the scenario, and why; or it would be sampled too often.
     """
+    _check_length(scenario, sample_s)
     asks = [(under(scenario, each), each.name, models, sample_s) for each in contenders]
     if jobs <= 1 or len(asks) == 1:
         return [_one(ask, told) for ask in asks]
     return _side_by_side(asks, min(jobs, len(asks)), told)
+
+
+def _check_length(scenario: Scenario, sample_s: int) -> None:
+    """One job with a wrong date makes a scenario of decades, of which there is nothing to see but idle samples."""
+    samples = scenario.least_s // sample_s
+    if samples > SAMPLES_MAX:
+        last = max(scenario.arrivals, key=lambda each: each.at + each.work.run_s * 1000)
+        raise ValueError(
+            f"sample: {sample_s} s: job {last.job_id} ends after {scenario.least_s // 86_400} days, which makes"
+            f" {samples} samples, and at most {SAMPLES_MAX} can be: leave it out by a window, or sample less often"
+        )
 
 
 def _one(ask: _Ask, told: Told | None) -> Outcome:

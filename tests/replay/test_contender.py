@@ -10,11 +10,13 @@ import pytest
 from commands.messages import SetPolicy
 from commands.policy import DEFAULT, Preset
 from events.ids import Instant
+from events.job import JobState
 from replay import generated
-from replay.contender import BadContender, contender, under
+from replay.contender import BadContender, Contender, contender, under
 from replay.engine.models import Models
-from replay.scenario import Joined, TakenOver, Timed
+from replay.scenario import Arrival, Joined, TakenOver, Timed
 from replay.whatif import compare
+from tests.replay.fleets import comes, scenario
 
 SMALL = generated.day(1, generated.Fleet(nodes=4, nodes_in_block=2), jobs=30, giants=1, teams=3, length_s=3600)
 
@@ -44,13 +46,19 @@ def test_a_file_says_what_differs(tmp_path: Path) -> None:
     assert made.quotas[0].guaranteed == 8
 
 
+LINE = '{"team": "a", "gpu_type": "h100", "guaranteed": 8, "borrow_limit": 0}'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ('{"preemptions_max": 0}', "policy.preemptions_max: 0: Input should be greater than or equal to 1"),
         ('{"no_such": 1}', "policy.no_such: 1: Extra inputs are not permitted"),
         ('{"policy": 7}', "policy: has to be an object of parameters, or a preset"),
+        ('{"preemptions_max": "2"}', "policy.preemptions_max: 2: Input should be a valid integer"),
+        ('{"preemptions_max": true}', "policy.preemptions_max: True: Input should be a valid integer"),
         ('{"quotas": [{"team": "a"}]}', "quotas.0.gpu_type: Field required"),
+        (f'{{"quotas": [{LINE}, {LINE}]}}', "quotas: a h100 is there twice"),
         ("[1]", "has to be an object of parameters"),
         ("{", "is neither JSON nor"),
     ],
@@ -64,6 +72,24 @@ def test_what_is_no_contender_is_refused_by_its_field(tmp_path: Path, text: str,
     assert said in str(refused.value)
     with pytest.raises(BadContender, match="No such file"):
         contender(str(tmp_path / "none"), DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "[" * 20_000, "is neither JSON nor"),
+        ("queued_jobs_max = nan", "policy.queued_jobs_max: nan: "),
+        ("queued_jobs_max = 2026-01-01", "policy.queued_jobs_max: 2026-01-01: "),
+    ],
+    ids=["too deep", "not a number", "a date"],
+)
+def test_toml_can_say_what_json_cannot(tmp_path: Path, text: str, said: str) -> None:
+    """And is refused as well."""
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(BadContender, match=r"bad\.toml") as refused:
+        contender(str(path), DEFAULT)
+    assert said in str(refused.value)
 
 
 def test_recorded_changes_of_what_is_tried_are_left_out() -> None:
@@ -98,3 +124,24 @@ def test_processes_side_by_side_give_what_one_gives() -> None:
     """The same outcomes in the same order, however many processes work."""
     both = [contender(word, DEFAULT) for word in ("default", "skip")]
     assert compare(SMALL, both, models=Models(), jobs=2) == compare(SMALL, both, models=Models(), jobs=1)
+
+
+class TestTooLong:
+    """A row with a wrong date makes a scenario of decades, which nobody would wait for."""
+
+    @pytest.mark.parametrize("far", [comes(10**10, "far", 60), comes(0, "far", 10**10)], ids=["comes", "runs"])
+    def test_it_is_refused_with_the_job(self, far: Arrival) -> None:
+        """Before anything is replayed, and with what may be done about it."""
+        what = scenario(1, sorted([comes(0, "near", 60), far], key=lambda each: each.at))
+        with pytest.raises(ValueError, match=r"sample: 900 s: job far ends after 115740 days.*at most 200000"):
+            compare(what, [Contender(name="recorded")], models=Models())
+
+    def test_samples_may_be_further_apart(self) -> None:
+        """Then it can be: time in which nothing happens costs nothing else."""
+        (outcome,) = compare(
+            scenario(1, [comes(0, "near", 60), comes(10**10, "far", 60)]),
+            [Contender(name="recorded")],
+            models=Models(),
+            sample_s=10**9,
+        )
+        assert [job.state for job in outcome.jobs] == [JobState.SUCCEEDED] * 2
