@@ -7,7 +7,6 @@ for it, comes last: it pushes nobody out meanwhile.
 """
 
 from collections.abc import Iterable
-from operator import itemgetter
 
 from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey, Job, Pledge
@@ -24,35 +23,45 @@ def walk(
     state: State, guaranteed: int, attempts: Iterable[Attempt], pledges: Iterable[Pledge] = ()
 ) -> tuple[int, frozenset[AttemptKey]]:
     """(covered GPUs, borrowed attempts) of a team's attempts and pledges on one type."""
-    in_order = sorted(((turn_of(state.jobs[row.job_id], row), row) for row in attempts), key=_by_turn)
+    in_order = sorted((turn_of(state.jobs[row.job_id], row), row.key) for row in attempts)
     return walk_in_order(state, guaranteed, in_order, list(pledges))
 
 
 def walk_in_order(
-    state: State, guaranteed: int, in_order: Iterable[tuple[Turn, Attempt]], pledges: list[Pledge]
+    state: State, guaranteed: int, in_order: Iterable[tuple[Turn, AttemptKey]], pledges: list[Pledge]
 ) -> tuple[int, frozenset[AttemptKey]]:
     """The same, of attempts whose turns are known."""
-    jobs, left, borrowed = state.jobs.rows, guaranteed, set()
+    attempts, left, borrowed = state.attempts.rows, guaranteed, set()
     going = {key for row in pledges for key in (*row.victims, *row.awaited)}
-    stay: list[tuple[Turn, int, AttemptKey | None]] = []
-    go: list[tuple[Turn, int, AttemptKey | None]] = []
-    for turn, row in in_order:
-        (stay if row.ending is None and row.key not in going else go).append((turn, row.charged, row.key))
-    if pledges:
-        stay += [
-            (_turn(jobs[row.job_id], (row.ordered_n, False)), row.gpus, None) for row in pledges if row.job_id in jobs
-        ]
-        stay.sort(key=itemgetter(0))
-    for _, gpus, attempt in (*stay, *go):
+    promised = _promised(state, pledges)
+    go: list[tuple[int, AttemptKey]] = []
+    for turn, key in in_order:
+        while promised and promised[-1][0] < turn:
+            gpus = promised.pop()[1]
+            left -= gpus if gpus <= left else 0
+        row = attempts[key]
+        gpus = row.charged
+        if row.ending is not None or key in going:
+            go.append((gpus, key))
+        elif gpus <= left:
+            left -= gpus
+        else:
+            borrowed.add(key)
+    for _, gpus in reversed(promised):
+        left -= gpus if gpus <= left else 0
+    for gpus, key in go:
         if gpus <= left:
             left -= gpus
-        elif attempt is not None:
-            borrowed.add(attempt)
+        else:
+            borrowed.add(key)
     return guaranteed - left, frozenset(borrowed)
 
 
-def _by_turn(of: tuple[Turn, Attempt]) -> tuple[Turn, AttemptKey]:
-    return (of[0], of[1].key)
+def _promised(state: State, pledges: Iterable[Pledge]) -> list[tuple[Turn, int]]:
+    """Turns of pledges with their GPUs, the last first."""
+    jobs = state.jobs.rows
+    turns = [(_turn(jobs[row.job_id], (row.ordered_n, False)), row.gpus) for row in pledges if row.job_id in jobs]
+    return sorted(turns, reverse=True)
 
 
 def turn_of(job: Job, attempt: Attempt) -> Turn:

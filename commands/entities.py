@@ -259,17 +259,6 @@ class Node:
         return (1 << len(self.gpus)) - 1 & ~(self.used | self.broken | self.pledged)
 
 
-def only_reported(old: Node, new: Node) -> bool:
-    """Is the number of its last report all that may have changed? Rows share what did not change."""
-    return (
-        new.leases is old.leases
-        and new.gpus is old.gpus
-        and (new.used, new.broken, new.pledged, new.confirmed) == (old.used, old.broken, old.pledged, old.confirmed)
-        and (new.state, new.drained, new.generation, new.rack) == (old.state, old.drained, old.generation, old.rack)
-        and (new.block, new.gpu_type, new.gpu_memory_gb) == (old.block, old.gpu_type, old.gpu_memory_gb)
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     team: TeamId

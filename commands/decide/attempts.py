@@ -48,7 +48,7 @@ NOT_ITS_END = {EndReason.CANCELLED, EndReason.TIMED_OUT, EndReason.NONZERO_EXIT,
 WELL = {RankPhase.ENDED_OK, RankPhase.GIVEN_BACK}
 """Ranks that are gone without harm."""
 
-_ending = maker(GangEnding)
+_ending, _finished, _released = maker(GangEnding), maker(JobFinished), maker(GangReleased)
 
 
 class Draft:
@@ -93,14 +93,14 @@ def settle(draft: Draft, key: AttemptKey) -> None:
     if job.state not in ENDS:
         _settle_job(draft, job, attempt)
     if all(phase >= RankPhase.ENDED_OK for phase in attempt.phases):
-        draft.add(GangReleased(job_id=attempt.job_id, attempt=attempt.number))
+        draft.add(_released(job_id=attempt.job_id, attempt=attempt.number))
 
 
 def _settle_job(draft: Draft, job: Job, attempt: Attempt) -> None:
     all_well = RankPhase.ENDED_OK in attempt.phases and all(phase in WELL for phase in attempt.phases)
     if all_well and attempt.ending not in NOT_ITS_END and not job.cancel_requested:
         _stop_others(draft, job, attempt)
-        draft.add(JobFinished(job_id=job.id, state=JobState.SUCCEEDED, reason=EndReason.COMPLETED, exit_code=0))
+        draft.add(_finished(job_id=job.id, state=JobState.SUCCEEDED, reason=EndReason.COMPLETED, exit_code=0))
     elif job.attempt == attempt.number and job.state is not JobState.QUEUED and attempt.ending is not None:
         again = waits_again(draft.state, job, attempt, attempt.ending)
         if again is None:
@@ -113,7 +113,7 @@ def _settle_job(draft: Draft, job: Job, attempt: Attempt) -> None:
 
 def _end_of(job: Job, attempt: Attempt, reason: EndReason) -> JobFinished:
     state = JOB_END.get(reason, JobState.FAILED)
-    return JobFinished(job_id=job.id, state=state, reason=reason, exit_code=attempt.exit_code)
+    return _finished(job_id=job.id, state=state, reason=reason, exit_code=attempt.exit_code)
 
 
 def _stop_others(draft: Draft, job: Job, succeeded: Attempt) -> None:

@@ -17,6 +17,7 @@ from commands.reports import (
     TaskStartedReport,
     ZombieReport,
 )
+from commands.rows import maker
 from events.checkpoint import CheckpointRecorded, CheckpointRefused
 from events.gang import GangRunning
 from events.ids import LeaseId, NodeId, NodeIndex, parse_lease_id
@@ -33,6 +34,8 @@ END_REASONS = {
     TaskEnd.LOST: EndReason.LEASE_MISSING,
 }
 """Why an attempt fails when a rank ends so while the attempt was to run."""
+_running, _recorded = maker(GangRunning), maker(CheckpointRecorded)
+_task_started, _task_ended = maker(TaskStarted), maker(TaskEnded)
 
 
 def decide_messages(draft: Draft, batch: Sequence[FromNode]) -> dict[NodeId, str]:
@@ -111,7 +114,7 @@ def _started(draft: Draft, node: Node, said: TaskStartedReport, attempt: Attempt
         draft.add(ReportDropped(node=node.index, report=said.number, reason="started_before"))
         return
     draft.add(
-        TaskStarted(job_id=attempt.job_id, attempt=attempt.number, rank=rank, node=node.index, report=said.number)
+        _task_started(job_id=attempt.job_id, attempt=attempt.number, rank=rank, node=node.index, report=said.number)
     )
     _check_running(draft, attempt)
 
@@ -121,12 +124,12 @@ def _check_running(draft: Draft, attempt: Attempt) -> None:
     if now is None or now.running_at is not None or now.ending is not None:
         return
     if RankPhase.GRANTED not in now.phases and RankPhase.ENDED_BAD not in now.phases:
-        draft.add(GangRunning(job_id=now.job_id, attempt=now.number))
+        draft.add(_running(job_id=now.job_id, attempt=now.number))
 
 
 def _ended(draft: Draft, node: Node, said: TaskEndedReport, attempt: Attempt, rank: int) -> None:
     draft.add(
-        TaskEnded(
+        _task_ended(
             job_id=attempt.job_id,
             attempt=attempt.number,
             rank=rank,
@@ -156,7 +159,7 @@ def _checkpoint(draft: Draft, node: Node, said: CheckpointReport, attempt: Attem
         reason = f"sequence_not_above_{newest}"
     else:
         draft.add(
-            CheckpointRecorded(
+            _recorded(
                 job_id=job.id,
                 attempt=attempt.number,
                 node=node.index,

@@ -27,6 +27,7 @@ TOGETHER: dict[type, Callable[[State, Iterable[Any]], None]] = {GangAllocated: g
 """Events of which many come in a row, and none looks at the number of its own."""
 
 _numbered = replacer(Meta, "seq")
+_begun = replacer(Meta, "epoch", "n", "at", "day")
 
 
 def begin(state: State, epoch: Epoch, n: int, at: Instant) -> None:
@@ -34,7 +35,7 @@ def begin(state: State, epoch: Epoch, n: int, at: Instant) -> None:
     day = at // DAY_MS
     if day != state.meta.day:
         _expire(state, day - state.policy.key_days)
-    state.meta = replace(state.meta, epoch=epoch, n=n, at=at, day=day)
+    state.meta = _begun(state.meta, epoch=epoch, n=n, at=at, day=day)
 
 
 def evolve(state: State, event: Event) -> None:

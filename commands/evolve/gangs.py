@@ -140,6 +140,9 @@ _made = maker(Attempt)
 _ending = replacer(Attempt, "ending", "ending_at", "grace_s")
 _in_state = replacer(Job, "state")
 _in_use = replacer(Node, "used", "leases")
+_heard = replacer(Node, "last_report")
+_phased = replacer(Attempt, "phases")
+_smaller = replacer(Attempt, "phases", "charged")
 _out_of_the_queue = replacer(
     Job, "state", "attempt", "front", "not_before_at", "open_attempts", "waited_ms", "waits_since"
 )
@@ -230,7 +233,7 @@ def task_started(state: State, event: TaskStarted) -> None:
     take_report(state, event.node, event.report)
     key = (event.job_id, event.attempt)
     attempt = state.attempts[key]
-    state.attempts.put(key, replace(attempt, phases=_phase_set(attempt.phases, event.rank, RankPhase.RUNNING)))
+    state.attempts.put(key, _phased(attempt, phases=_phase_set(attempt.phases, event.rank, RankPhase.RUNNING)))
 
 
 def task_ended(state: State, event: TaskEnded) -> None:
@@ -253,14 +256,14 @@ def free(state: State, key: AttemptKey, rank: int, phase: int) -> None:
     node = state.nodes[index]
     lease = (*key, rank)
     left = tuple(held for held in node.leases if held != lease)
-    state.nodes.put(index, replace(node, used=node.used & ~mask, leases=left))
+    state.nodes.put(index, _in_use(node, used=node.used & ~mask, leases=left))
     gpus = charged_gpus(node, mask)
     if gpus:
         charge(state, attempt.team, attempt.gpu_type, -gpus)
         fair.ended(state, attempt, gpus)
     state.attempts.put(
         key,
-        replace(attempt, phases=_phase_set(attempt.phases, rank, phase), charged=attempt.charged - gpus),
+        _smaller(attempt, phases=_phase_set(attempt.phases, rank, phase), charged=attempt.charged - gpus),
     )
 
 
@@ -273,7 +276,7 @@ def take_report(state: State, index: NodeIndex, number: int) -> None:
     """Reports of a node up to `number` are in the log."""
     node = state.nodes[index]
     assert number > node.last_report, f"{node.id}: report {number} was taken before"
-    state.nodes.put(index, replace(node, last_report=number))
+    state.nodes.put(index, _heard(node, last_report=number))
 
 
 def report_only(state: State, event: ReportDropped | ZombieReclaimed | CheckpointRefused) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from commands.entities import Checkpoint, Elements, Ended, Job, Team
 from commands.following import reindex
-from commands.rows import replace
+from commands.rows import maker, replace, replacer
 from commands.state import State
 from events.checkpoint import CheckpointRecorded
 from events.ids import Instant, JobId, TeamId
@@ -26,6 +26,8 @@ from events.job import (
 )
 
 DAY_MS = 86_400_000
+_checkpoint = maker(Checkpoint)
+_saved = replacer(Job, "checkpoint", "faults", "consumed_s")
 
 
 def put_job(state: State, job: Job) -> None:
@@ -193,10 +195,11 @@ def _count_element(state: State, job: Job, cancelled: int, ended: int = 0, succe
 def checkpoint_recorded(state: State, event: CheckpointRecorded) -> None:
     """A new resume point is progress: faults are counted anew (R-6), and run time is spent up to here (R-5)."""
     job = state.jobs[event.job_id]
-    checkpoint = Checkpoint(
+    checkpoint = _checkpoint(
         sequence=event.sequence, uri=event.uri, attempt=event.attempt, at=state.meta.at, step=event.step
     )
-    put_job(state, replace(job, checkpoint=checkpoint, faults=0, consumed_s=_consumed_s(state, job, event.attempt)))
+    consumed_s = _consumed_s(state, job, event.attempt)
+    state.jobs.put(job.id, _saved(job, checkpoint=checkpoint, faults=0, consumed_s=consumed_s))  # it queues as before
 
 
 def _consumed_s(state: State, job: Job, number: int) -> int:

@@ -6,7 +6,8 @@ as whole GPU-seconds, the rest carried on: they add up.
 
 from collections.abc import Sequence
 
-from commands.entities import Attempt, Job, Node, NodeState, only_reported
+from commands.changed import only_reported
+from commands.entities import Attempt, Job, Node, NodeState
 from commands.shape import least_charge
 from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, NodeIndex, TeamId

@@ -10,7 +10,7 @@ Nothing is kept that the state would not give again: memories of failures only s
 
 from collections.abc import Iterable
 
-from commands.entities import only_reported
+from commands.changed import only_reported, only_saved
 from commands.evolve.fair import advance_s
 from commands.plan import Plan, Resize
 from commands.policy import Preset
@@ -51,7 +51,7 @@ class Planner:
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
-        changes = [change for change in changes if _matters(change)]
+        changes = [change for change in changes if _matters(change) and not self._only_saved(change)]
         if not changes:
             return
         tables = {change.table for change in changes}
@@ -71,6 +71,13 @@ class Planner:
             elif change.table == "pools":
                 for line in self.queue.lines.values():
                     line.charge = 0
+
+    def _only_saved(self, change: Change) -> bool:
+        """A job's newer checkpoint says how much is lost with it, and nothing else."""
+        if change.table != "jobs" or change.old is None or change.new is None or not only_saved(change.old, change.new):
+            return False
+        self.victims.saved(change.new)
+        return True
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
         """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""

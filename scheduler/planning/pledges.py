@@ -46,7 +46,8 @@ def _end(trial: Trial, pledge: Pledge, starting: int) -> PledgeEnd | None:
     answers = all(state.nodes[index].state is NodeState.UP for index, _ in pledge.ranks)
     if not in_use and confirmed and answers:
         return PledgeEnd.STARTED
-    return PledgeEnd.TOO_LATE if trial.now > given_up_at(state, pledge) else None
+    late = trial.now > _given_up_from(state, pledge) and trial.now > given_up_at(state, pledge)
+    return PledgeEnd.TOO_LATE if late else None
 
 
 def _over_limit(state: State, pledge: Pledge, starting: int) -> bool:
@@ -73,22 +74,28 @@ def _broken(state: State, pledge: Pledge) -> bool:
 
 def _stays(state: State, index: NodeIndex, mask: int, going: set[AttemptKey]) -> bool:
     for job_id, number, rank in state.nodes[index].leases:
-        attempt = state.attempts[job_id, number]
-        if attempt.key not in going and rank not in attempt.stopping and attempt.ranks[rank][1] & mask:
-            return True
+        if (job_id, number) not in going:
+            attempt = state.attempts[job_id, number]
+            if rank not in attempt.stopping and attempt.ranks[rank][1] & mask:
+                return True
     return False
+
+
+def _given_up_from(state: State, pledge: Pledge) -> int:
+    """It is not given up before, whoever is still there."""
+    policy = state.policy
+    return pledge.at + (policy.await_ends_s + policy.pledge_margin_s) * 1000
 
 
 def given_up_at(state: State, pledge: Pledge) -> int:
     """When the last of those that are still there should have been gone, and a margin."""
-    policy = state.policy
-    ends = [pledge.at + policy.await_ends_s * 1000]
+    margin_ms, ends = state.policy.pledge_margin_s * 1000, [_given_up_from(state, pledge)]
     for key in (*pledge.victims, *pledge.awaited):
         attempt = state.attempts.get(key)
         if attempt is not None and attempt.ending_at is not None:
-            ends.append(attempt.ending_at + attempt.grace_s * 1000)
-    ends += _ends_of_shrinking(state, pledge)
-    return max(ends) + policy.pledge_margin_s * 1000
+            ends.append(attempt.ending_at + attempt.grace_s * 1000 + margin_ms)
+    ends += [end + margin_ms for end in _ends_of_shrinking(state, pledge)]
+    return max(ends)
 
 
 def _ends_of_shrinking(state: State, pledge: Pledge) -> list[int]:

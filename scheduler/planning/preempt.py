@@ -48,7 +48,7 @@ def make_room(
         if trial.stopping:
             return None
         victims = VictimIndex(trial.state, trial.shares)
-    victims.refresh(trial.now)
+    victims.compare(trial.now)
     own = give_way(trial, victims, job, trial.charge(job))
     if own is None:
         return None

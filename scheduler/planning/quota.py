@@ -217,10 +217,10 @@ class Shares:
     def _walked_anew(
         self, key: ShareKey, in_order: Iterable[tuple[Turn, AttemptKey]]
     ) -> tuple[int, frozenset[AttemptKey]]:
-        quota, rows = self._state.quotas.get(key), self._state.attempts.rows
+        quota = self._state.quotas.get(key)
         pledges = list(map(self._state.pledges.__getitem__, self._pledges.get(key, ())))
         guaranteed = quota.guaranteed if quota is not None else 0
-        return walk_in_order(self._state, guaranteed, ((turn, rows[one]) for turn, one in in_order), pledges)
+        return walk_in_order(self._state, guaranteed, in_order, pledges)
 
 
 def _turns(attempt: Attempt) -> tuple[int, bool]:

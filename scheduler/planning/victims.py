@@ -50,6 +50,7 @@ class VictimIndex:
         self._borrowed: dict[ShareKey, frozenset[AttemptKey]] = {}
         self._later: list[tuple[Instant, AttemptKey]] = []
         self._dirty_attempts: set[AttemptKey] = set(state.attempts.rows)
+        self._saved: set[AttemptKey] = set()
         self._dirty_nodes: set[NodeIndex] = set(state.nodes.rows)
         self._dirty_teams: set[ShareKey] = {(row.team, row.gpu_type) for row in state.attempts.rows.values()}
         for attempt in state.attempts.rows.values():
@@ -70,9 +71,11 @@ class VictimIndex:
         assert not self._taken, "a plan is on trial"
         for change in changes:
             old, new = change.old, change.new
+            row = new if new is not None else old
             match change.table:
                 case "attempts":
-                    row = new if new is not None else old
+                    if new is None:
+                        self._saved.discard(change.key)
                     if new is None and change.key not in self.entries:
                         self._dirty_attempts.discard(change.key)  # came and went while nobody asked
                     else:
@@ -84,17 +87,20 @@ class VictimIndex:
                     if old is None or new is None or room_of(old) != room_of(new):
                         self._dirty_nodes.add(change.key)
                 case "jobs" if new is not None:
-                    self._dirty_attempts.update((new.id, number) for number in new.open_attempts)
+                    self._dirty_attempts.update([(new.id, number) for number in new.open_attempts])
                     if old is not None and old.priority_class != new.priority_class:
                         self._dirty_teams.add((new.spec.team, new.spec.gpu_type))
                 case "pledges" | "quotas":
-                    row = new if new is not None else old
                     self._dirty_teams.add((row.team, row.gpu_type))
                 case "policies":
                     self._dirty_attempts.update(self._state.attempts.rows)
                     self.failed.clear()
                 case "meta" if old.epoch != new.epoch:
                     self._dirty_nodes.update(self._state.nodes.rows)
+
+    def saved(self, job: Job) -> None:
+        """Less would be lost with the job than before: that matters to nobody until victims are compared."""
+        self._saved.update([(job.id, number) for number in job.open_attempts])
 
     def _note_elastic(self, attempt: Attempt, gone: bool) -> None:
         job = self._state.jobs.get(attempt.job_id)
@@ -108,8 +114,14 @@ class VictimIndex:
         """Attempts that changed since somebody asked."""
         return len(self._dirty_attempts)
 
+    def compare(self, now: Instant) -> None:
+        """The same as `refresh`, and whose loss is the smallest is known too."""
+        self._dirty_attempts |= self._saved
+        self._saved.clear()
+        self.refresh(now)
+
     def refresh(self, now: Instant) -> None:
-        """Reckon in what changed, and what the time has changed."""
+        """Reckon in what changed, and what the time has changed: who could make room, but not who first."""
         while self._later and self._later[0][0] <= now:
             self._dirty_attempts.add(heappop(self._later)[1])
         for key in self._dirty_teams:
@@ -127,9 +139,8 @@ class VictimIndex:
         for attempt_key in sorted(self._dirty_attempts):
             self._enter(attempt_key, now)
         self._dirty_attempts.clear()
-        for index in self._dirty_nodes:
-            self._place(index)
-        self._dirty_nodes.clear()
+        while self._dirty_nodes:
+            self._place(self._dirty_nodes.pop())
 
     def next_change_at(self) -> Instant:
         """Up to when time alone changes nothing here."""
@@ -150,14 +161,8 @@ class VictimIndex:
                 self._later = sorted({entry for entry in self._later if entry[1] in self._state.attempts})
         lent = lent_ranks(self._state, job, attempt, self._borrows(attempt))
         spared = sum(attempt.ranks[rank][1].bit_count() for rank in lent)
-        rank = Rank(
-            attempt.charged - spared,
-            -saved_at(job, attempt),
-            attempt.team,
-            -attempt.granted_at,
-            attempt.job_id,
-            attempt.number,
-        )
+        lost = (-saved_at(job, attempt), attempt.team, -attempt.granted_at)
+        rank = Rank(attempt.charged - spared, *lost, attempt.job_id, attempt.number)
         nodes = tuple(dict.fromkeys(index for index, _ in attempt.ranks))
         entry = self.entries[key] = Entry(level, attempt.gpu_type, rank, nodes, lent, self._going(attempt, now))
         if entry != old:
@@ -176,10 +181,8 @@ class VictimIndex:
     def _covered_without_lent(self, job: Job, attempt: Attempt) -> bool:
         """Would the attempt be covered, had it given back what it has lent? Then that is all that it can lose so."""
         lent = lent_ranks(self._state, job, attempt, borrowed=True)
-        if not lent:
-            return False
         base = attempt.charged - sum(attempt.ranks[rank][1].bit_count() for rank in lent)
-        return base <= self._shares.covered_left((attempt.team, attempt.gpu_type))
+        return bool(lent) and base <= self._shares.covered_left((attempt.team, attempt.gpu_type))
 
     def _going(self, attempt: Attempt, now: Instant) -> frozenset[int]:
         """Ranks that an elastic attempt goes on without, and that will soon be gone; not those that are overdue."""
@@ -268,8 +271,7 @@ class VictimIndex:
         """Attempts are to be stopped: their GPUs are about to come free, by node. `settle` has to follow."""
         touched: dict[NodeIndex, set[Rank]] = {}
         for key in keys:
-            entry = self.entries[key]
-            self._trial.append((key, entry, NodeIndex(0), 0))
+            self._trial.append((key, entry := self.entries[key], NodeIndex(0), 0))
             self._stopped.add(key)
             self._count_stopped(entry, 1)
             self.entries[key] = entry.awaited()

@@ -14,14 +14,13 @@ import pytest
 
 from events.log import Raw
 from events.log_file import export
+from signalboxd.replay import sample_s_of
 from signalboxd.site import Site, write_site
 from tests.contract.places import Opened, PostgresPlace
 from tests.contract.records import CLUSTER
 from tests.contract.test_verify import ours
+from tests.replay.fleets import comes, scenario
 from tests.replay.logs import chained_anew, memory_log, written
-
-ALL = r"\b(\d{2,}) of \1 recorded starts"
-ALL_THE_SAME = ALL + " come out on the same GPUs at the same millisecond"
 
 
 def typed(*words: str | Path) -> tuple[int, str, str]:
@@ -40,20 +39,38 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def all_come_out(said: str) -> int:
+    """How many starts were recorded, where each of them comes out; a number of them, or it would be easy."""
+    told = re.search(r"(\d+) of (\d+) recorded starts come out on the same GPUs at the same millisecond", said)
+    assert told is not None, said
+    assert told[1] == told[2]
+    assert int(told[2]) > 50
+    return int(told[2])
+
+
 def test_a_file_is_replayed_and_says_how_true_that_is(exported: Path, tmp_path: Path) -> None:
     """Under the recorded policy every recorded start comes out; page, record and list of exceptions say so."""
     code, said, told = typed("--file", exported, "--policy", "fifo", "--out", tmp_path)
     assert code == 0, told
-    assert re.search(ALL_THE_SAME, said)
+    starts = all_come_out(said)
     assert "recorded starts come within 2 s of their time under the recorded policy" in said
-    kept = orjson.loads((tmp_path / "again.json").read_bytes())
-    assert kept == {"recorded": kept["same"], "same": kept["same"], "near": 0, "others": []}
-    assert kept["same"] > 50
+    assert orjson.loads((tmp_path / "again.json").read_bytes()) == {
+        "recorded": starts,
+        "same": starts,
+        "near": 0,
+        "others": [],
+    }
     made = orjson.loads((tmp_path / "report.json").read_bytes())
-    assert re.search(ALL, str(made))
-    assert re.search(ALL, (tmp_path / "index.html").read_text())
+    assert f"{starts} of {starts} recorded starts" in str(made)
+    assert f"{starts} of {starts} recorded starts" in (tmp_path / "index.html").read_text()
     policies = pq.read_table(tmp_path / "jobs.parquet")["policy"].unique().to_pylist()
     assert policies == ["fifo", "recorded"]
+
+
+@pytest.mark.parametrize(("last_s", "sample_s"), [(0, 1), (480, 10), (86_400, 900), (864_000, 900)])
+def test_a_short_record_is_sampled_as_often_as_it_can_be_drawn(last_s: int, sample_s: int) -> None:
+    """Each 900 s, and of minutes each few seconds: one sample is no plot."""
+    assert sample_s_of(scenario(1, [comes(0, "a", 60), comes(last_s, "b", 60)])) == sample_s
 
 
 def test_a_window_of_it_is_replayed(exported: Path, tmp_path: Path) -> None:
@@ -88,7 +105,7 @@ async def test_the_log_of_a_cluster_is_replayed(postgres_dsn: str, quiet: list[R
     code, said, told = await asyncio.to_thread(typed, *words)
     await opened.close()
     assert code == 0, told
-    assert re.search(ALL_THE_SAME, said)
+    all_come_out(said)
     assert (tmp_path / "page" / "index.html").exists()
 
 
