@@ -107,11 +107,11 @@ def target_of(path: Path, cluster: str | None) -> Target:
 
 def _window(args: argparse.Namespace) -> Window:
     try:
-        first = read_bound(args.first) if args.first else None
-        last = read_bound(args.last, last=True) if args.last else None
+        first = read_bound(args.first) if args.first is not None else None
+        last = read_bound(args.last, last=True) if args.last is not None else None
+        return Window(first, last)
     except BadBound as error:
         raise _usage(str(error)) from None
-    return Window(first, last)
 
 
 def _usage(why: str) -> SystemExit:
