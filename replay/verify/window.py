@@ -26,7 +26,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """None: from the start, to the end. Raises BadBound where it ends before it begins: nothing of a log lies in it, and
+    """None: from the start, to the end. Raises BadBound where it ends before it begins: nothing lies in it, and
     nothing would be all that was looked at."""
 
     first: Bound | None = None
