@@ -107,13 +107,11 @@ def target_of(path: Path, cluster: str | None) -> Target:
 
 def _window(args: argparse.Namespace) -> Window:
     try:
-        first = read_bound(args.first) if args.first else None
-        last = read_bound(args.last, last=True) if args.last else None
+        first = read_bound(args.first) if args.first is not None else None
+        last = read_bound(args.last, last=True) if args.last is not None else None
+        return Window(first, last)
     except BadBound as error:
         raise _usage(str(error)) from None
-    if first is not None and last is not None and first.of == last.of and first.value > last.value:
-        raise _usage(f"--from {args.first}: is behind --to {args.last}, nothing lies between them")
-    return Window(first, last)
 
 
 def _usage(why: str) -> SystemExit:

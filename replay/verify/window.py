@@ -26,10 +26,16 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """None: from the start, to the end."""
+    """None: from the start, to the end. Raises BadBound where it ends before it begins: nothing lies in it, and
+    nothing would be all that was looked at."""
 
     first: Bound | None = None
     last: Bound | None = None
+
+    def __post_init__(self) -> None:
+        first, last = self.first, self.last
+        if first is not None and last is not None and first.of == last.of and first.value > last.value:
+            raise BadBound(f"the window ends ({last.of} {last.value}) before it begins ({first.of} {first.value})")
 
     def holds(self, head: Head) -> bool:
         """Does the record that was accepted with this head lie in it?"""
@@ -51,12 +57,12 @@ def read_bound(text: str, *, last: bool = False) -> Bound:
         return Bound(counted[1], int(counted[2]))
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        if last and len(text) == len("2026-07-01"):
+            return Bound("at", Instant(_ms(at + timedelta(days=1)) - 1))
+        return Bound("at", Instant(_ms(at)))
+    except (ValueError, OverflowError):
         raise BadBound(f"{text!r}: wanted a day (2026-07-01), a time (2026-07-01T12:00), n:N or seq:N") from None
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    if last and len(text) == len("2026-07-01"):
-        return Bound("at", Instant(_ms(at + timedelta(days=1)) - 1))
-    return Bound("at", Instant(_ms(at)))
 
 
 def _ms(at: datetime) -> int:

@@ -266,3 +266,12 @@ def test_bounds_are_days_times_commits_and_events() -> None:
     assert read_bound("seq:7") == Bound("seq", 7)
     with pytest.raises(ValueError, match="'tomorrow': wanted a day"):
         read_bound("tomorrow")
+    with pytest.raises(ValueError, match="'9999-12-31': wanted a day"):
+        read_bound("9999-12-31", last=True)
+
+
+def test_a_window_that_ends_before_it_begins_is_refused() -> None:
+    """Nothing lies in it, and "whole" would be said of nothing; one commit is a window."""
+    with pytest.raises(ValueError, match=r"ends \(n 10\) before it begins \(n 50\)"):
+        Window(Bound("n", 50), Bound("n", 10))
+    assert Window(Bound("n", 50), Bound("n", 50)) == Window(Bound("n", 50), Bound("n", 50))

@@ -78,7 +78,7 @@ def test_a_window_without_commits_is_no_verdict(files: dict[str, Path], words: l
         ([], 2, "--site FILE or --file FILE: which log?"),
         (["--file", "there-is-none"], 75, "there-is-none: "),
         (["--file", "there-is-none", "--from", "tomorrow"], 2, "'tomorrow': wanted a day"),
-        (["--file", "there-is-none", "--from", "n:9", "--to", "n:8"], 2, "--from n:9: is behind --to n:8"),
+        (["--file", "there-is-none", "--from", "n:9", "--to", "n:8"], 2, "ends (n 8) before it begins (n 9)"),
         (["--file", "there-is-none", "--jobs", "0"], 2, "--jobs: 0, at least 1"),
     ],
 )
