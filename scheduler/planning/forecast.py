@@ -32,7 +32,9 @@ class Forecast:
         """When each node is wholly free; OUT: it takes no work."""
         self._out = 0
         self._dirty: set[NodeIndex] = set()
-        self._known: dict[tuple[SizeKey, BlockId], Ends] = {}
+        self._known: dict[SizeKey, dict[BlockId, Ends]] = {}
+        """By block, in order; a block that moved is reckoned anew when somebody asks."""
+        self._stale: dict[SizeKey, set[BlockId]] = {}
         self._counted: dict[tuple[SizeKey, BlockId], tuple[Ends, int, int, int]] = {}
         self._version = 0
         for index in sorted(state.nodes.rows):
@@ -62,9 +64,16 @@ class Forecast:
 
     def blocks(self, size: SizeKey) -> dict[BlockId, Ends]:
         """Per block its nodes with the time from which each is wholly free, earliest first, and their bitset. Nodes
-        that take no work are left out."""
+        that take no work are left out. Not to be changed."""
         self._refresh()
-        return {block: self._of_block(size, block) for block in sorted(self._members[size])}
+        known, stale = self._known.get(size), self._stale.setdefault(size, set())
+        if known is None or len(known) != len(self._members[size]):
+            known = self._known[size] = {block: self._of_block(size, block) for block in sorted(self._members[size])}
+        else:
+            for block in stale:
+                known[block] = self._of_block(size, block)
+        stale.clear()
+        return known
 
     def out(self) -> int:
         """Bitset of the nodes that take no work."""
@@ -89,14 +98,11 @@ class Forecast:
         return Instant(now + self._state.policy.unlimited_horizon_s * 1000 if end == UNLIMITED else max(now, end))
 
     def _of_block(self, size: SizeKey, block: BlockId) -> Ends:
-        known = self._known.get((size, block))
-        if known is None:
-            ends, bits = self._ends, 0
-            nodes = sorted([(ends[index], index) for index in self._members[size][block] if ends[index] != OUT])
-            for _, index in nodes:
-                bits |= 1 << index
-            known = self._known[size, block] = (nodes, bits)
-        return known
+        ends, bits = self._ends, 0
+        nodes = sorted([(ends[index], index) for index in self._members[size][block] if ends[index] != OUT])
+        for _, index in nodes:
+            bits |= 1 << index
+        return nodes, bits
 
     def _refresh(self) -> None:
         ends, rows = self._ends, self._state.nodes.rows
@@ -130,7 +136,7 @@ class Forecast:
         self._dirty.add(node.index)
 
     def _moved(self, place: tuple[SizeKey, BlockId]) -> None:
-        self._known.pop(place, None)
+        self._stale.setdefault(place[0], set()).add(place[1])
         self._version += 1
 
 

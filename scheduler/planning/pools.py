@@ -20,7 +20,8 @@ class Pools:
         self._state = state
         self._masks: list[tuple[PoolRule, int]] = []
         self._spares = Spares(state)
-        self._declared = 0
+        self.declared = 0
+        """Rises whenever other nodes may be in a pool."""
         self._declare()
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -29,11 +30,6 @@ class Pools:
         self._spares.feed(changes)
         if any(map(_redraws, changes)):
             self._declare()
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """Changes with what is eligible for whom, but for what the job itself says."""
-        return (self._declared, self._spares.version)
 
     @property
     def sets_apart(self) -> bool:
@@ -60,7 +56,7 @@ class Pools:
         return name, bits
 
     def _declare(self) -> None:
-        self._declared += 1
+        self.declared += 1
         masks = {rule.name: 0 for rule in self._state.policy.pools}
         if masks:
             for node in self._state.nodes.rows.values():

@@ -39,8 +39,6 @@ class Spares:
         """Bitset of the nodes of a block that could be spares."""
         self._is_open: dict[NodeIndex, tuple[_Kind, BlockId]] = {}
         self._held: dict[GpuType, int] | None = None
-        self.version = 0
-        """Rises whenever other nodes may be spares."""
         for node in state.nodes.rows.values():
             self._look_at_node(node)
         for attempt in state.attempts.rows.values():
@@ -78,9 +76,7 @@ class Spares:
         return self._held.get(gpu_type, 0)
 
     def _forget(self) -> None:
-        if self._held is not None:
-            self._held = None
-            self.version += 1
+        self._held = None
 
     def _choose(self) -> dict[GpuType, int]:
         held: dict[GpuType, int] = {}

@@ -210,11 +210,13 @@ class Turns:
             room, covered_room = line.charge <= room, covered
         return (
             trial.capacity.freed.get(gpu_type, 0) if fits else NO_MATTER,
-            (planner.memory.moves.get(gpu_type, 0), planner.victims.mark()) if gives else NO_MATTER,
+            (planner.memory.moves.get(gpu_type, 0), planner.victims.turned, planner.victims.mark())
+            if gives
+            else NO_MATTER,
             planner.forecast.version if reserve.might(trial, job, covered) else NO_MATTER,
             room,
             covered_room,
-            planner.pools.version,
+            (planner.pools.declared, trial.eligible(job)),
             self._limited(line, standing),
             reserve.held_on(trial, gpu_type),
         )
@@ -244,13 +246,10 @@ class Turns:
         return not reserve.stands(self._trial, self._planner.forecast, held)
 
     def _until(self, job: Job) -> Instant:
-        """Up to when time alone changes nothing: protections end, new victims may be taken, a start is overdue."""
-        self._planner.victims.refresh(self._trial.now)
-        until = self._planner.victims.next_change_at()
-        for held in self._trial.reservations.values():
-            if held.job_id == job.id and held.start_at >= self._trial.now:
-                until = min(until, Instant(held.start_at + 1))
-        return until
+        """Up to when time alone changes nothing that the stamp does not say: a start is overdue."""
+        held, now = self._trial.reservations.values(), self._trial.now
+        starts = [each.start_at for each in held if each.job_id == job.id and each.start_at >= now]
+        return Instant(min(starts) + 1) if starts else ALWAYS
 
     # What is given
 

@@ -45,6 +45,8 @@ class VictimIndex:
         saves work."""
         self.asks: dict[object, Any] = {}
         """Searches of this cycle, by shape."""
+        self.turned = 0
+        """Rises when somebody is a victim of another level, as by time alone, or about to give other ranks back."""
         self.elastic: dict[AttemptKey, None] = {}
         """Attempts of elastic jobs, in the order of their start."""
         self._borrowed: dict[ShareKey, frozenset[AttemptKey]] = {}
@@ -167,6 +169,7 @@ class VictimIndex:
         entry = self.entries[key] = Entry(level, attempt.gpu_type, rank, nodes, lent, self._going(attempt, now))
         if entry != old:
             self._dirty_nodes.update(nodes)
+            self.turned += old is None or (entry.level, entry.going) != (old.level, old.going)
 
     def _level(self, job: Job, attempt: Attempt, now: Instant) -> tuple[int, Instant | None]:
         """Its level, and when time alone changes it."""
@@ -257,11 +260,10 @@ class VictimIndex:
         items: list[Item] = []
         for key, mask in masks.items():
             entry = self.entries[key]
-            mask &= ~dark
             if entry.level == AWAITED:
-                place.awaited |= mask
-            elif entry.level < LEVELS and mask:
-                items.append(Item(entry.level, entry.rank, mask))
+                place.awaited |= mask & ~dark
+            elif entry.level < LEVELS and mask & ~dark:
+                items.append(Item(entry.level, entry.rank, mask & ~dark))
         place.items = tuple(items)
         place.counts = place.count()
 
@@ -277,8 +279,7 @@ class VictimIndex:
             self.entries[key] = entry.awaited()
             for index in entry.nodes:
                 touched.setdefault(index, set()).add(entry.rank)
-        places = self.places
-        return {index: self._free_of(places[index], ranks) for index, ranks in touched.items() if index in places}
+        return {index: self._free_of(place, touched[index]) for index in touched if (place := self.places.get(index))}
 
     def _free_of(self, place: Place, ranks: set[Rank]) -> int:
         """Mask of what they hold on the node."""

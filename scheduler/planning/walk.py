@@ -110,7 +110,9 @@ class _Walk:
     def _would_be_tried(self, head: Head) -> bool:
         """Is anybody in the line who is not about to start anyway?"""
         pledges, line = self._trial.state.pledges.rows, head[5]
-        return not pledges or any(job_id not in pledges for _, job_id in islice(line.entries, head[4], None))
+        if not pledges or head[3] not in pledges:
+            return True
+        return any(job_id not in pledges for _, job_id in islice(line.entries, head[4], None))
 
     def _head(self, line: Line, place: int, last: bool = False) -> Head:
         key, job_id = line.entries[place]
