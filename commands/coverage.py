@@ -6,7 +6,7 @@ lease will: its start turns nobody's lease over, and who borrows meanwhile comes
 for it, comes last: it pushes nobody out meanwhile.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey, Job, Pledge
@@ -23,15 +23,22 @@ def walk(
     state: State, guaranteed: int, attempts: Iterable[Attempt], pledges: Iterable[Pledge] = ()
 ) -> tuple[int, frozenset[AttemptKey]]:
     """(covered GPUs, borrowed attempts) of a team's attempts and pledges on one type."""
-    in_order = sorted((turn_of(state.jobs[row.job_id], row), row.key) for row in attempts)
-    return walk_in_order(state, guaranteed, in_order, list(pledges))
+    rows = {row.key: row for row in attempts}
+    in_order = sorted((turn_of(state.jobs[row.job_id], row), key) for key, row in rows.items())
+    return walk_in_order(state, guaranteed, in_order, list(pledges), rows=rows)
 
 
 def walk_in_order(
-    state: State, guaranteed: int, in_order: Iterable[tuple[Turn, AttemptKey]], pledges: list[Pledge]
+    state: State,
+    guaranteed: int,
+    in_order: Iterable[tuple[Turn, AttemptKey]],
+    pledges: list[Pledge],
+    *,
+    rows: Mapping[AttemptKey, Attempt] | None = None,
 ) -> tuple[int, frozenset[AttemptKey]]:
-    """The same, of attempts whose turns are known."""
-    attempts, left, borrowed = state.attempts.rows, guaranteed, set()
+    """The same, of attempts whose turns are known. `rows`: the attempts, where they are not those of the state."""
+    attempts = state.attempts.rows if rows is None else rows
+    left, borrowed = guaranteed, set()
     going = {key for row in pledges for key in (*row.victims, *row.awaited)}
     promised = _promised(state, pledges)
     go: list[tuple[int, AttemptKey]] = []
