@@ -10,7 +10,7 @@ from api.times import format_time
 from api.waiting import Known, is_in_queue, waiting_view
 from events.gang import GangAllocated, GangEnding, GangResized, ResizeReason
 from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex
-from events.job import EndReason, JobQueued, QueueReason
+from events.job import EndReason, JobQueued, PriorityClass, QueueReason
 from events.preemption import PledgeEnd, PreemptionEnded, PreemptionOrdered, PreemptionRule
 from events.reservation import BlocksFreed, BlocksReserved, FreedBecause
 from events.task import TaskEnd, TaskEnded
@@ -73,8 +73,9 @@ async def test_a_job_that_fits_on_held_nodes_is_told_whose_they_are(api: Site) -
 
 
 async def test_who_overtakes_a_reservation_is_not_held_back_by_it(api: Site) -> None:
-    """A covered job takes the nodes that are held for one that borrows: its way is free, and so it is told."""
-    big, small = await waiting(api, replicas=4), await waiting(api, gpus_per_replica=1)
+    """A job of a higher class takes the nodes that are held for another: its way is free, and so it is told."""
+    big = await waiting(api, replicas=4, priority_class=PriorityClass.PREEMPTIBLE)
+    small = await waiting(api, gpus_per_replica=1)
     await reserve(api, big, 0, 1, 2, 3)
     told = (await read(api, f"/v1/jobs/{small}/why"))["reasons"]
     assert [reason["code"] for reason in told] == ["queued", "next"]

@@ -184,7 +184,7 @@ def test_planted_p_16(monkeypatch: pytest.MonkeyPatch) -> None:
         return node.state is NodeState.UP and node.drained is None and bool(node.gpus)
 
     monkeypatch.setattr(capacity, "schedulable", at_once)
-    monkeypatch.setattr("commands.apply_grants._Grants._out", lambda *_: None)
+    monkeypatch.setattr("commands.apply_grants._Grants._out_of_service", lambda *_: None)
     finds(["storm"], range(1, 6), {"P-16"})
 
 
