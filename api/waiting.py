@@ -9,9 +9,10 @@ from typing import Any
 
 from api.factors import are, by_rule, count, documents, gpus
 from api.times import format_time
+from commands.displace import protected
 from commands.shape import ANYWHERE, charged_gpus, demanded, takes_whole_nodes
 from events.ids import GpuType, TeamId
-from events.job import JobSpec, JobState, PriorityClass, Span, Topology
+from events.job import CheckpointPlan, JobSpec, JobState, PriorityClass, Span, Topology
 from projections.blockers import Held, Room
 from projections.queries import Ahead, QuotaUse
 from projections.rows import JobRow
@@ -116,7 +117,7 @@ def _of_the_tables(row: JobRow, known: Known) -> Iterator[Document]:
 
 
 def _asked(row: JobRow) -> JobSpec:
-    """As much of the spec as placement looks at."""
+    """As much of the spec as placement and coverage look at."""
     hint = row.spec.get("topology") or {}
     return JobSpec(
         team=TeamId(row.team),
@@ -131,6 +132,7 @@ def _asked(row: JobRow) -> JobSpec:
             max_blocks=hint.get("max_blocks"),
             strict=hint.get("strict", True),
         ),
+        checkpoint=CheckpointPlan(preemptible=row.spec["checkpoint"]["preemptible"]),
     )
 
 
@@ -168,9 +170,8 @@ def _charge(spec: JobSpec, rooms: Sequence[Room]) -> int:
 
 def _not_covered(row: JobRow, spec: JobSpec, rooms: Sequence[Room], quota: QuotaUse) -> Iterator[Document]:
     """What is never stopped starts inside the guarantee alone, and the team's use leaves too little of that (R-40)."""
-    protected = row.priority_class == PriorityClass.PROD_SERVING or not row.spec["checkpoint"]["preemptible"]
     asked = _charge(spec, rooms)
-    if not protected or asked + quota.in_use <= quota.guaranteed:
+    if not protected(spec, PriorityClass(row.priority_class)) or asked + quota.in_use <= quota.guaranteed:
         return
     text = (
         "may not be preempted, and so starts only inside its team's guarantee: asks for"

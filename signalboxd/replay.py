@@ -28,11 +28,10 @@ from replay.report.write import write_report
 from replay.scenario import Scenario
 from replay.traces.rows import BadOption, BadTrace
 from replay.whatif import Told, compare
-from signalboxd.replay_source import Source, source
+from signalboxd.replay_source import TELL_S, Source, source
 from signalboxd.replay_source import add_arguments as add_source
 
 EXIT_USAGE = 2
-TELL_S = 5.0
 SAMPLE_S_MAX = 900
 SAMPLES_MIN = 48
 AGAIN = "again.json"

@@ -27,6 +27,7 @@ from signalboxd.verify import target_of
 from signalboxd.wiring import open_logs
 
 TELL_S = 5.0
+"""So often is told how far it is, where there is no terminal to draw on."""
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x(1|2|4|8|16)")
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from commands.entities import Job, Node, NodeState
 from commands.evolve import fold_commit, fold_term
-from commands.messages import CommandRecord, DrainNode, SetPolicy, SubmitJob, UndrainNode, read_command
-from commands.policy import DEFAULT, Policy
+from commands.messages import CommandRecord, DrainNode, SubmitJob, UndrainNode, read_command
+from commands.policy import DEFAULT
 from commands.reports import FromNode, Register, Tick
 from commands.state import State
 from events.envelope import Commit, Event, Term
@@ -58,11 +58,6 @@ class Recorded:
     notes: tuple[str, ...]
     whole: bool
 
-    def under(self, policy: Policy) -> Scenario:
-        """The same day under one policy from its start to its end; whoever changed the policy then does not."""
-        commands = tuple(timed for timed in self.scenario.commands if not isinstance(timed.command, SetPolicy))
-        return replace(self.scenario, policy=policy, commands=commands, beats=())
-
 
 def _untold(read: int, total: int) -> None:
     """Nobody asks."""
@@ -98,7 +93,6 @@ class _Day:
         self._commands: list[Timed] = []
         self._beats: list[Beat] = []
         self._granted: list[Granted] = []
-        self._notes: list[str] = []
         self._at = Instant(0)
         self._start = Instant(0)
         self._input_at = Instant(0)
@@ -256,7 +250,7 @@ class _Day:
             scenario=scenario,
             granted=tuple(self._granted),
             unknown=tuple(dict.fromkeys(unknown)),
-            notes=(*self._nodes.notes, *self._notes),
+            notes=tuple(self._nodes.notes),
             whole=not self._standing,
         )
 

@@ -135,17 +135,4 @@ def released_on(events: tuple[Any, ...], nodes_of: dict[tuple[str, int, int], No
 
 def _clean(node: Register) -> Register:
     """As it was when nothing ran on it."""
-    return Register(
-        node_id=node.node_id,
-        boot_id=node.boot_id,
-        incarnation=node.incarnation,
-        journal=node.journal,
-        last_report=0,
-        epoch_floor=node.epoch_floor,
-        block=node.block,
-        rack=node.rack,
-        address=node.address,
-        gpu_type=node.gpu_type,
-        gpu_memory_gb=node.gpu_memory_gb,
-        gpus=node.gpus,
-    )
+    return replace(node, last_report=0, running=())

@@ -36,7 +36,7 @@ from replay.report.headline import headline
 from replay.report.losses import Rates
 from replay.report.meanings import MEANINGS
 from replay.report.notes import Notes, parameters
-from replay.report.plots import Plot, plots
+from replay.report.plots import plots
 from replay.report.study import Pair, Study
 from replay.report.waits import By
 from replay.report.words import amount, change, duration, instant, plural, value
@@ -245,6 +245,3 @@ def _asset(name: str) -> str:
 def _digest(script: str) -> str:
     """The script's source in the page's content policy."""
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
-
-
-__all__ = ["Plot", "embedded_json", "page"]

@@ -5,7 +5,7 @@ Within a cycle the planner takes from it for trial, and puts everything back (`u
 suspect, lost or not yet confirmed is not in it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from commands.entities import Node, NodeState
 from commands.shape import replicas_min
@@ -203,13 +203,8 @@ def schedulable(node: Node, epoch: int) -> bool:
     return node.state is NodeState.UP and node.drained is None and node.confirmed == epoch and bool(node.gpus)
 
 
-def nodes_in(bits: int) -> Iterator[NodeIndex]:
-    """Node indexes of a bitset, lowest first."""
-    yield from indexes_of(bits)
-
-
 def indexes_of(bits: int) -> list[NodeIndex]:
-    """Node indexes of a bitset, lowest first, as a list."""
+    """Node indexes of a bitset, lowest first."""
     found: list[NodeIndex] = []
     if bits:
         base = (bits & -bits).bit_length() - 1

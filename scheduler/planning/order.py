@@ -102,6 +102,7 @@ class FairShares:
         return max(shares) + (0 if guaranteed else NO_GUARANTEE)
 
     def fraction(self, team: TeamId, gpu_type: GpuType, gpu_s: int) -> int:
+        """GPU-seconds as a share of what steady use of the team's guarantee comes to, in units of 1/ONE."""
         return gpu_s * ONE // (self._whole.get((team, gpu_type)) or self._whole_of(team, gpu_type))
 
     def _whole_of(self, team: TeamId, gpu_type: GpuType) -> int:

@@ -36,14 +36,13 @@ def make_room(
     """Victims and the placement that their end makes possible; None where no legal set is, or nobody is in the way.
 
     What it takes is taken in `trial` and `victims`: the free GPUs of the placement, the victims, the team's share.
-    Without an index one is made for this one question: at most one room a cycle is found so.
+    Without an index one is made for this one question: at most one room a cycle is found so. In a cycle in which a team
+    reclaims it gets no room to borrow: of pledges of one commit the walk might put that one first (C-11).
     """
     if job.spec.gpu_type in trial.unpledged:
         return None
     if not covered and (job.spec.team, job.spec.gpu_type) in trial.reclaims:
-        return (
-            None  # of one commit's pledges the walk might put this one first, and the team's guarantee with it (C-11)
-        )
+        return None
     if victims is None:
         if trial.stopping:
             return None

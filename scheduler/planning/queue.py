@@ -16,7 +16,7 @@ from commands.shape import replicas_min
 from commands.state import Change, State
 from events.ids import GpuType, Instant, JobId, TeamId
 from events.job import CLASS_RANK, JobSpec, QueueReason, Topology
-from scheduler.planning.order import HOUR_MS, NEVER, EntryKey, entry_key
+from scheduler.planning.order import HOUR_MS, EntryKey, entry_key
 
 Entry = tuple[EntryKey, JobId]
 ELEMENT_RANKS = 3
@@ -82,7 +82,7 @@ class Line:
     """
 
     __slots__ = (
-        *("alone", "charge", "class_rank", "deadlines", "each", "entries", "failed", "gpu_type", "gpus"),
+        *("alone", "charge", "class_rank", "each", "entries", "failed", "gpu_type", "gpus"),
         *("share", "spec", "team"),
     )
 
@@ -99,7 +99,6 @@ class Line:
         self.charge = 0
         self.failed: object = None
         self.entries: list[Entry] = []
-        self.deadlines = 0
 
 
 class Queue:
@@ -179,7 +178,6 @@ class Queue:
     def _remove(self, shape: Shape, entry: Entry) -> None:
         line = self.lines[shape]
         del line.entries[bisect_left(line.entries, entry)]
-        line.deadlines -= entry[0][2] != NEVER
         if not line.entries:
             del self.lines[shape]
 
@@ -189,5 +187,4 @@ class Queue:
         if line is None:
             line = self.lines[shape] = Line(job, self._state.policy)
         insort(line.entries, entry)
-        line.deadlines += entry[0][2] != NEVER
         self._of[job.id] = (shape, entry)

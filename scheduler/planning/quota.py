@@ -165,17 +165,9 @@ class Shares:
         covered, _ = self._walked_anew(key, left)
         return covered + self.standing(key).covered - self._standing(key).covered
 
-    def teams_on(self, gpu_type: GpuType) -> list[ShareKey]:
-        """Teams that have attempts on a type, in order."""
-        return sorted(key for key, attempts in self._in_order.items() if key[1] == gpu_type and attempts)
-
     def anybody_on(self, gpu_type: GpuType) -> bool:
         """Does any attempt hold GPUs of the type?"""
         return self._on.get(gpu_type, 0) > 0
-
-    def attempts_of(self, key: ShareKey) -> list[AttemptKey]:
-        """A team's attempts on a type, in order."""
-        return sorted(attempt for _, attempt in self._in_order.get(key, ()))
 
     # What a cycle grants
 

@@ -29,6 +29,12 @@ def test_each_kind_of_row_is_a_dataframe(found: signalbox.WhatIf) -> None:
     assert set(found.figures.policy) == {"tried", "default"}
 
 
+def test_another_kind_of_row_is_none(found: signalbox.WhatIf) -> None:
+    """It is named, with those that there are."""
+    with pytest.raises(ValueError, match="kind: 'job': has to be one of jobs, stretches"):
+        found.frame("job")
+
+
 def test_the_page_and_the_record_are_there(found: signalbox.WhatIf) -> None:
     """The report of `signalboxd replay`; of a generated day nothing was recorded that it could depart from."""
     assert found.page.read_text().startswith("<!DOCTYPE html>")

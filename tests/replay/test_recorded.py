@@ -13,6 +13,7 @@ from commands.policy import DEFAULT, Preset
 from commands.reports import Tick
 from events.ids import ClusterId, Instant, JobId, NodeIndex
 from events.job import ArrayRange, Dependency, DependsWhen, PriorityClass
+from replay.contender import Contender, under
 from replay.engine import run
 from replay.engine.run import CLUSTER, Replay
 from replay.generated import Fleet, day
@@ -83,6 +84,15 @@ def test_what_a_real_leader_recorded_comes_out_again(scenario: str, seed: int) -
         assert len(recorded.scenario.taken_over) > 5
 
 
+def test_nodes_that_came_back_with_other_gpus_are_noted() -> None:
+    """They are replayed with those that they had: starts that come out otherwise are listed, none is passed over."""
+    recorded = read(written("renumbered", 1).records)
+    found = again(recorded)
+    assert any("came back with other GPUs" in note for note in recorded.notes)
+    listed = [other for other in found.others if other.then is not None]
+    assert found.same + found.near + len(listed) == found.recorded > 40
+
+
 def test_what_does_not_come_out_is_listed() -> None:
     """A day that went another way, for want of one job: each grant comes out the same, or near, or it is named."""
     recorded = read(written("quiet", 1).records)
@@ -101,7 +111,7 @@ def test_what_does_not_come_out_is_listed() -> None:
 def test_the_same_day_under_another_policy_takes_the_same_work() -> None:
     """Whoever changed the policy then does not now; every job is submitted, and needs what it needed."""
     recorded = read(lived(small_day(1, 0.9)), CLUSTER)
-    fifo = recorded.under(DEFAULT.model_copy(update={"preset": Preset.FIFO}))
+    fifo = under(recorded.scenario, Contender(name="fifo", policy=DEFAULT.model_copy(update={"preset": Preset.FIFO})))
     assert not any(isinstance(timed.command, SetPolicy) for timed in fifo.commands)
     assert fifo.arrivals == recorded.scenario.arrivals
     outcome = run(dataclasses.replace(fifo, end_at=None), "fifo")

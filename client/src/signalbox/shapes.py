@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -87,29 +87,32 @@ class Job:
     @property
     def follows(self) -> tuple[str, ...]:
         """The jobs that have to end before it is in the queue."""
-        listed = (self.raw.get("waiting") or {}).get("reasons") or ()
-        told = [each for each in listed if isinstance(each, Mapping) and each.get("code") == "dependencies"]
-        return tuple(str(job) for each in told for job in each.get("jobs") or ())
+        return tuple(str(job) for each in self._told("dependencies") for job in each.get("jobs") or ())
 
     @property
     def throttled(self) -> bool:
         """Whether it is an array that waits for its own elements to end."""
-        listed = (self.raw.get("waiting") or {}).get("reasons") or ()
-        return any(isinstance(each, Mapping) and each.get("code") == "throttled" for each in listed)
+        return bool(self._told("throttled"))
 
     @property
     def waits_for(self) -> tuple[str, ...]:
         """The same to compare by: it stays as it is while nothing but the clock has moved."""
-        listed = (self.raw.get("waiting") or {}).get("reasons") or ()
-        return tuple(repr(_unmoved(entry)) for entry in listed)
+        return tuple(repr(_unmoved(entry)) for entry in self._reasons)
 
     @property
     def waiting_beyond_place(self) -> str:
         """As `waiting`, without the place in the queue: for those who have told `queue_position`."""
-        waiting = self.raw.get("waiting") or {}
         place = (self.queue_position or 0) - 1
-        kept = [each for each in waiting.get("reasons") or () if not _of_place(each, place)]
+        kept = [each for each in self._reasons if not _of_place(each, place)]
         return "; ".join(reasons({"reasons": kept}))
+
+    @property
+    def _reasons(self) -> Sequence[Any]:
+        return (self.raw.get("waiting") or {}).get("reasons") or ()
+
+    def _told(self, code: str) -> list[Mapping[str, Any]]:
+        """Its reasons of one code."""
+        return [each for each in self._reasons if isinstance(each, Mapping) and each.get("code") == code]
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> Job:

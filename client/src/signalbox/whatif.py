@@ -86,7 +86,9 @@ class WhatIf:
         return self.frame("figures")
 
     def frame(self, kind: str) -> Any:
-        """The rows of one of KINDS. Raises ImportError, saying what to install."""
+        """The rows of one of KINDS. Raises ValueError for another; ImportError, saying what to install."""
+        if kind not in KINDS:
+            raise ValueError(f"kind: {kind!r}: has to be one of {', '.join(KINDS)}")
         try:
             import_module("pyarrow")
             pandas = import_module("pandas")
