@@ -127,10 +127,11 @@ class Capacity:
         """GPUs free on the node of a type with the most of them."""
         return max((pool.most_free() for pool in self.by_type.get(gpu_type, ()) if pool.free_gpus), default=0)
 
-    def could_hold(self, spec: JobSpec) -> bool:
-        """Might the smallest gang that will do fit somewhere? Costs next to nothing; False is certain."""
+    def could_hold(self, spec: JobSpec, among: int | None = None) -> bool:
+        """Might the smallest gang that will do fit on nodes of `among` (None: on any)? Costs next to nothing; False is
+        certain."""
         for pool in self.by_type.get(spec.gpu_type, ()):
-            if pool.could_hold(spec.gpus_per_replica, replicas_min(spec)):
+            if pool.could_hold(spec.gpus_per_replica, replicas_min(spec), among):
                 return True
         return False
 

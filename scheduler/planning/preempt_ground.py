@@ -49,9 +49,10 @@ _BORROWING_CHAINS = {
 
 
 @cache
-def levels_of(priority_class: PriorityClass, covered: bool) -> frozenset[int]:
-    """Every level of which a job may displace some, of other teams or of its own."""
-    return frozenset((*VIEWS[chain_of(priority_class, covered)[-1]], *own_levels(priority_class)))
+def levels_of(priority_class: PriorityClass, covered: bool) -> int:
+    """Bitset of every level of which a job may displace some, of other teams or of its own."""
+    levels = {*VIEWS[chain_of(priority_class, covered)[-1]], *own_levels(priority_class)}
+    return sum([1 << level for level in levels])
 
 
 @cache
@@ -226,8 +227,10 @@ class Ground:
         self.racks: dict[tuple[BlockId, str], int] = {}
         self.memory: dict[int, int] = {}
         self.ranked: dict[tuple[int, int], dict[TeamId, Ranking]] = {}
-        self._present = [0] * LEVELS
-        """How many there are of each level."""
+        self._number = [0] * LEVELS
+        """How many leases there are of each level."""
+        self._present = 0
+        """Bitset of the levels of which there are any."""
 
     def enter(self, place: Place) -> None:
         """A node came in."""
@@ -258,10 +261,9 @@ class Ground:
         else:
             self.loose &= ~place.bit
 
-    def gives(self, levels: frozenset[int]) -> bool:
-        """Is there anything beside what is free: something loose, or leases of these levels?"""
-        present = self._present
-        return bool(self.loose) or any(present[level] for level in levels)
+    def gives(self, levels: int) -> bool:
+        """Is there anything beside what is free: something loose, or leases of these levels (a bitset)?"""
+        return bool(self.loose or self._present & levels)
 
     def move(self, bit: int, old: tuple[int, ...], new: tuple[int, ...]) -> None:
         """A node could give other numbers of GPUs now."""
@@ -273,7 +275,8 @@ class Ground:
 
     def rank_in(self, item: Item, index: NodeIndex) -> None:
         """An attempt holds GPUs of the node."""
-        self._present[item.level] += 1
+        self._number[item.level] += 1
+        self._present |= 1 << item.level
         by_team = self.ranked.setdefault((item.level, item.mask.bit_count()), {})
         ranking = by_team.get(item.rank.team)
         if ranking is None:
@@ -282,7 +285,9 @@ class Ground:
 
     def rank_out(self, item: Item, index: NodeIndex) -> None:
         """It does so no more, or otherwise."""
-        self._present[item.level] -= 1
+        self._number[item.level] -= 1
+        if not self._number[item.level]:
+            self._present ^= 1 << item.level
         by_team = self.ranked[item.level, item.mask.bit_count()]
         ranking = by_team[item.rank.team]
         ranking.discard(item.rank, index)
@@ -306,27 +311,35 @@ class Ground:
         return bits
 
 
-def could_give(grounds: Mapping[GroundKey, Ground], gpu_type: GpuType, levels: frozenset[int]) -> bool:
-    """Is there anything on a type beside what is free: something loose, or leases of these levels? Costs next to
-    nothing."""
-    return any(key[0] == gpu_type and ground.gives(levels) for key, ground in grounds.items())
+def could_give(grounds: Mapping[GroundKey, Ground], gpu_type: GpuType, levels: int) -> bool:
+    """Is there anything on a type beside what is free: something loose, or leases of these levels (a bitset)? Costs
+    next to nothing."""
+    return any([ground.gives(levels) for key, ground in grounds.items() if key[0] == gpu_type])
 
 
 def could_empty(
-    grounds: Mapping[GroundKey, Ground], held_by: Mapping[tuple[TeamId, int], int], job: Job, covered: bool
+    grounds: Mapping[GroundKey, Ground],
+    held_by: Mapping[tuple[TeamId, int], int],
+    job: Job,
+    covered: bool,
+    among: int | None = None,
 ) -> bool:
-    """Could enough whole nodes be emptied, if all went whom the job may displace? `held_by`: nodes of the leases of
-    each team and level. Costs little; False is certain."""
+    """Could enough nodes of `among` (None: of all) give what the job asks of each, if all went whom it may displace?
+    `held_by`: nodes of the leases of each team and level. Costs little; False is certain."""
     spec, replicas, view = job.spec, replicas_min(job.spec), chain_of(job.priority_class, covered)[-1]
     for (gpu_type, size), ground in grounds.items():
         if gpu_type != spec.gpu_type or size < spec.gpus_per_replica:
             continue
-        wanted = -(-replicas // ranks_per_node(spec, size)) if takes_whole_nodes(spec, size, replicas) else 0
-        nodes = ground.at_least(view, size)
-        if nodes.bit_count() < wanted:
-            for level in own_levels(job.priority_class):
-                nodes |= held_by.get((spec.team, level), 0) & ground.all
+        whole = takes_whole_nodes(spec, size, replicas)
+        wanted = -(-replicas // ranks_per_node(spec, size)) if whole else 1
+        nodes = ground.at_least(view, size if whole else spec.gpus_per_replica)
+        if among is not None:
+            nodes &= among
         if nodes.bit_count() >= wanted:
+            return True
+        for level in own_levels(job.priority_class):
+            nodes |= held_by.get((spec.team, level), 0) & ground.all
+        if (nodes if among is None else nodes & among).bit_count() >= wanted:
             return True
     return False
 

@@ -70,6 +70,19 @@ def shut(trial: Trial, job: Job) -> list[Reservation]:
     ]
 
 
+def reach(trial: Trial, job: Job, covered: bool) -> int | None:
+    """Bitset of the nodes that it might come to start on: those that are usable, and those held for somebody whom it
+    overtakes. None: all."""
+    eligible, hidden = trial.eligible(job), 0
+    for held in held_on(trial, job.spec.gpu_type):
+        if held.job_id == job.id or held.yields(job, covered) or _ends_before(trial, job, held.start_at):
+            continue
+        hidden |= held.bits
+    if not hidden:
+        return eligible
+    return ~hidden if eligible is None else eligible & ~hidden
+
+
 class Held(NamedTuple):
     """A reservation, by what others' chances on its nodes depend on."""
 

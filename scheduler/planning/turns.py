@@ -188,7 +188,7 @@ class Turns:
         what was searched for in vain holds of the state, and only while nothing was taken for trial. `stamp`: where it
         is known."""
         taken = line.gpu_type in self._touched or line.gpu_type in self._trial.unpledged
-        if taken and stamp is None and self._trial.capacity.could_hold(line.spec):
+        if taken and stamp is None and self._might_fit(line, job):
             return
         stamp = self._stamp(line, job) if stamp is None else stamp
         if stamp[:3] == _HOPELESS:
@@ -204,8 +204,9 @@ class Turns:
         standing = trial.shares.standing(line.share)
         room, covered_room = standing.room, standing.covered_room
         covered = line.charge <= covered_room
-        fits = trial.capacity.could_hold(line.spec)
-        gives = self._could_give(job, covered)
+        reach = reserve.reach(trial, job, covered)
+        fits = trial.capacity.could_hold(line.spec, reach)
+        gives = self._could_give(job, covered, reach)
         if not (fits or gives):
             room, covered_room = line.charge <= room, covered
         return (
@@ -221,18 +222,23 @@ class Turns:
             reserve.held_on(trial, gpu_type),
         )
 
-    def _could_give(self, job: Job, covered: bool) -> bool:
-        """Is anybody there that might make room for it?"""
+    def _might_fit(self, line: Line, job: Job) -> bool:
+        """Is as much free where it may start?"""
+        covered = line.charge <= self._trial.shares.standing(line.share).covered_room
+        return self._trial.capacity.could_hold(line.spec, reserve.reach(self._trial, job, covered))
+
+    def _could_give(self, job: Job, covered: bool, reach: int | None) -> bool:
+        """Is anybody there, on the nodes that it might come to, that might make room for it?"""
         trial, victims = self._trial, self._planner.victims
         if not trial.shares.anybody_on(job.spec.gpu_type):
             return False
         victims.refresh(trial.now)
-        asked = (job.id, covered, victims.mark(), len(self.placements), len(self.rooms))
+        asked = (job.id, covered, reach, victims.mark(), len(self.placements), len(self.rooms))
         if asked == self._asked[0]:
             return self._asked[1]
         levels = levels_of(job.priority_class, covered)
         gives = could_give(victims.grounds, job.spec.gpu_type, levels) and could_empty(
-            victims.grounds, victims.held_by, job, covered
+            victims.grounds, victims.held_by, job, covered, reach
         )
         self._planner.somebody_gives |= gives
         self._asked = (asked, gives)
@@ -354,7 +360,7 @@ class Turns:
     def _make_room(self, job: Job, covered: bool) -> bool:
         """By others' end, where somebody runs at all."""
         trial, planner = self._trial, self._planner
-        if not self._could_give(job, covered):
+        if not self._could_give(job, covered, reserve.reach(trial, job, covered)):
             return False
         for ranks in self._unreckoned:
             for index, _ in ranks:

@@ -5,10 +5,9 @@ are held already, for a job that none of them overtakes. Each turn would end as 
 remembered of failures is not looked at: a planner that has just begun finds the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from commands.entities import ReservationKey
 from events.ids import GpuType
 from events.job import PriorityClass
 from scheduler.planning import reserve
@@ -21,18 +20,13 @@ if TYPE_CHECKING:
 
 
 CLASSES = tuple(PriorityClass)
-Kind = tuple[bool, int, int, int, ReservationKey]
-"""(borrowing, class rank, GPUs of a rank, GPUs of the smallest gang, where nodes would be held): lines alike here."""
 
 
-def used_up(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Iterable[Line]) -> bool:
+def used_up(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Collection[Line]) -> bool:
     """Is the type used up, for the queued shapes of it that are left?"""
-    kinds = {_kind(planner, trial, line) for line in lines}
-    if trial.capacity.most_free(gpu_type) >= min(each for _, _, each, _, _ in kinds):
+    if trial.capacity.most_free(gpu_type) >= min([line.each for line in lines]):
         return False
-    return not _anybody_gives(planner, trial, gpu_type, kinds) and not _anybody_may_hold(
-        planner, trial, gpu_type, kinds
-    )
+    return not (_anybody_gives(planner, trial, gpu_type, lines) or _anybody_may_hold(planner, trial, gpu_type, lines))
 
 
 def borrows(trial: Trial, line: Line) -> bool:
@@ -40,28 +34,26 @@ def borrows(trial: Trial, line: Line) -> bool:
     return line.charge > trial.shares.standing(line.share).covered_room
 
 
-def _kind(planner: "Planner", trial: Trial, line: Line) -> Kind:
-    pool = trial.pool_of(trial.state.jobs[line.entries[0][1]]) if planner.pools.sets_apart else ""
-    return (borrows(trial, line), line.class_rank, line.each, line.gpus, (line.gpu_type, pool))
-
-
-def _anybody_gives(planner: "Planner", trial: Trial, gpu_type: GpuType, kinds: Iterable[Kind]) -> bool:
+def _anybody_gives(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Collection[Line]) -> bool:
+    """Is anybody there whom one of them might displace?"""
     if not trial.shares.anybody_on(gpu_type):
         return False
     planner.victims.refresh(trial.now)
-    turns = {(CLASSES[class_rank], not borrowing) for borrowing, class_rank, _, _, _ in kinds}
-    gives = any(could_give(planner.victims.grounds, gpu_type, levels_of(*turn)) for turn in turns)
-    planner.somebody_gives |= gives
-    return gives
+    for class_rank, borrowing in {(line.class_rank, borrows(trial, line)) for line in lines}:
+        if could_give(planner.victims.grounds, gpu_type, levels_of(CLASSES[class_rank], not borrowing)):
+            planner.somebody_gives = True
+            return True
+    return False
 
 
-def _anybody_may_hold(planner: "Planner", trial: Trial, gpu_type: GpuType, kinds: Iterable[Kind]) -> bool:
+def _anybody_may_hold(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Collection[Line]) -> bool:
     """Might nodes be held for one of them that has none?"""
     sizes = planner.forecast.node_gpus(gpu_type)
     tiers = {held.key: held.tier for held in reserve.held_on(trial, gpu_type)}
-    for borrowing, class_rank, each, gpus, key in kinds:
-        tier = tiers.get(key)
-        overtakes = tier is None or (borrowing, class_rank) < tier
-        if overtakes and any(each <= size <= gpus for size in sizes):
-            return True
+    for line in lines:
+        if any([line.each <= size <= line.gpus for size in sizes]):
+            job = trial.state.jobs[line.entries[0][1]]
+            tier = tiers.get((gpu_type, trial.pool_of(job)))
+            if tier is None or (borrows(trial, line), line.class_rank) < tier:
+                return True
     return False

@@ -47,22 +47,41 @@ class _Walk:
         """GPUs of a rank that asks for the fewest, of each type that something waits for."""
         self._asked: dict[GpuType, int] = {}
         self.tries = 0
-        for line in planner.queue.lines.values():
-            if not line.charge:
-                line.charge = least_charge(trial.state, line.spec)
-            if line.each < self._least.get(line.gpu_type, WITHOUT_LIMIT):
-                self._least[line.gpu_type] = line.each
-            self._heads.setdefault(line.team, []).append(self._head(line, 0))
-        self._left = allowances(
-            trial.policy.failed_tries_max, {team: len(heads) for team, heads in self._heads.items()}
-        )
+        waiting, shapes = self._by_type()
+        self._left = allowances(trial.policy.failed_tries_max, shapes)
         self._holders = self._places_of_holders()
+        for gpu_type, lines in waiting.items():
+            self._begin(gpu_type, lines)
+
+    def _by_type(self) -> tuple[dict[GpuType, list[Line]], dict[TeamId, int]]:
+        """The lines of each type, and how many each team has."""
+        waiting: dict[GpuType, list[Line]] = {}
+        shapes: dict[TeamId, int] = {}
+        for line in self._planner.queue.lines.values():
+            if not line.charge:
+                line.charge = least_charge(self._trial.state, line.spec)
+            waiting.setdefault(line.gpu_type, []).append(line)
+            shapes[line.team] = shapes.get(line.team, 0) + 1
+        return waiting, shapes
+
+    def _begin(self, gpu_type: GpuType, lines: list[Line]) -> None:
+        """Those who may get a turn on a type: where it is used up from the start, only jobs that have nodes held."""
+        self._least[gpu_type] = min([line.each for line in lines])
+        self._asked[gpu_type] = self._turns.given
+        if not self._any_fits(gpu_type) and used_up(self._planner, self._trial, gpu_type, lines):
+            holders = {line for line, _ in self._holders}
+            self.tries += sum([self._would_be_tried(line, 0) for line in lines if line not in holders])
+            lines = [line for line in lines if line in holders]
+        for line in lines:
+            self._heads.setdefault(line.team, []).append(self._head(line, 0))
+
+    def _any_fits(self, gpu_type: GpuType) -> bool:
+        """Has any node as many GPUs free as the least of those that wait for the type asks for?"""
+        return self._trial.capacity.most_free(gpu_type) >= self._least[gpu_type]
 
     def run(self) -> None:
         """Best turn first."""
         turns = self._turns
-        for gpu_type in self._least:
-            self._leave_out(gpu_type)
         teams = self._in_order()
         while teams and turns.ranks_left > 0:
             team = teams[0][1]
@@ -94,7 +113,7 @@ class _Walk:
         if self._asked.get(gpu_type) == self._turns.given:
             return False
         self._asked[gpu_type] = self._turns.given
-        if self._trial.capacity.most_free(gpu_type) >= self._least[gpu_type]:
+        if self._any_fits(gpu_type):
             return False
         lines = [head[5] for heads in self._heads.values() for head in heads if head[5].gpu_type == gpu_type]
         if not lines or not used_up(self._planner, self._trial, gpu_type, lines):
@@ -103,16 +122,16 @@ class _Walk:
         for heads in self._heads.values():
             out = [head for head in heads if head[5].gpu_type == gpu_type and head[5] not in holders]
             if out:
-                self.tries += sum(map(self._would_be_tried, out))
+                self.tries += sum([self._would_be_tried(head[5], head[4]) for head in out])
                 heads[:] = [head for head in heads if head[5].gpu_type != gpu_type or head[5] in holders]
         return True
 
-    def _would_be_tried(self, head: Head) -> bool:
-        """Is anybody in the line who is not about to start anyway?"""
-        pledges, line = self._trial.state.pledges.rows, head[5]
-        if not pledges or head[3] not in pledges:
+    def _would_be_tried(self, line: Line, place: int) -> bool:
+        """Is anybody in the line, from that place on, who is not about to start anyway?"""
+        pledges, entries = self._trial.state.pledges.rows, line.entries
+        if not pledges or entries[place][1] not in pledges:
             return True
-        return any(job_id not in pledges for _, job_id in islice(line.entries, head[4], None))
+        return any(job_id not in pledges for _, job_id in islice(entries, place, None))
 
     def _head(self, line: Line, place: int, last: bool = False) -> Head:
         key, job_id = line.entries[place]
