@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from events.job import PriorityClass
+from replay.generated import DAY_S, MIDNIGHT, Fleet
+from replay.scenario import Work
 from tests.builders import spec
-from tests.days.agents import Work
-from tests.days.arrivals import DAY_S, day, share_out, submit_all
+from tests.days.arrivals import day
 from tests.days.ledger import Ledger
 from tests.days.referee import Referee
-from tests.days.world import Fleet, World
+from tests.days.world import World
 
 HOUR_S = 3600
 TEAMS = [f"t{number:02}" for number in range(10)]
 
 
-def lived(load: float, *, days: float, jobs: int, seed: int, giants: int = 3) -> tuple[Ledger, Referee]:
+def lived(load: float, *, days: int, jobs: int, seed: int, giants: int = 3) -> tuple[Ledger, Referee]:
     """A small fleet's days: 128 nodes, ten teams with guarantees that add up to the fleet."""
-    fleet = Fleet(blocks=8, nodes_in_block=16)
+    fleet = Fleet(nodes=128, nodes_in_block=16)
     world = World(fleet, step_s=5, idle_s=30)
-    share_out(world, TEAMS)
     ledger, referee = Ledger(world), Referee(world)
-    length_s = int(days * DAY_S)
-    submit_all(world, day(fleet, seed=seed, jobs=jobs, load=load, teams=TEAMS, length_s=length_s, giants=giants))
-    world.run(length_s)
+    world.play(day(seed, fleet, jobs=jobs, load=load, teams=TEAMS, length_s=days * DAY_S, giants=giants))
+    world.run(days * DAY_S)
     return ledger, referee
 
 
@@ -54,7 +53,7 @@ def test_an_overfull_day_keeps_every_rule() -> None:
 def test_no_team_with_standing_demand_is_starved_of_its_share() -> None:
     """Over 7 days every team that always wants more has at least 95% of what its guarantee entitles it to, however
     little the others leave idle."""
-    fleet = Fleet(blocks=2, nodes_in_block=8)
+    fleet = Fleet(nodes=16, nodes_in_block=8)
     world = World(fleet, step_s=30, idle_s=120)
     shares = {"big": 64, "middle": 32, "small": 16, "tiny": 8}
     for team, guaranteed in shares.items():
@@ -73,7 +72,7 @@ def test_no_team_with_standing_demand_is_starved_of_its_share() -> None:
 
 def test_a_flood_of_interactive_jobs_leaves_the_others_their_shares() -> None:
     """One team's flood takes what is idle, and nothing of what the others are entitled to."""
-    fleet = Fleet(blocks=2, nodes_in_block=16)
+    fleet = Fleet(nodes=32, nodes_in_block=16)
     world = World(fleet, step_s=10, idle_s=60)
     for team in ("flood", "red", "blue"):
         world.quota(team, 80)
@@ -94,7 +93,7 @@ def test_a_flood_of_interactive_jobs_leaves_the_others_their_shares() -> None:
 def test_small_jobs_are_served_while_a_giant_is_reserved() -> None:
     """A gang of three quarters of the fleet waits for ends; covered small jobs that come meanwhile start within 10 min,
     and the gang starts by its first estimate."""
-    fleet = Fleet(blocks=4, nodes_in_block=8)
+    fleet = Fleet(nodes=32, nodes_in_block=8)
     world = World(fleet, step_s=5, idle_s=30)
     world.quota("small", 64)
     world.quota("batch", 192)
@@ -115,5 +114,5 @@ def test_small_jobs_are_served_while_a_giant_is_reserved() -> None:
     world.run(5 * HOUR_S)
     _, first = ledger.estimates[giant][0]
     (began,) = [start for start in ledger.starts if start.job_id == giant]
-    assert began.at_s * 1000 + 1_800_000_000_000 <= first
+    assert began.at_s * 1000 + MIDNIGHT <= first
     assert ledger.wait_s(95, lambda start: start.team == "small") < 600
