@@ -177,9 +177,8 @@ class Ledger:
         return sum(used for used, _ in samples) / sum(healthy for _, healthy in samples)
 
     def evicted_ratio(self) -> float:
-        """GPUs stopped for each one that was asked for, over the orders that stopped somebody."""
-        stopping = [one for one in self.preemptions if one.victims]
-        return sum(one.evicted for one in stopping) / max(1, sum(one.asked for one in stopping))
+        """Of the orders that stopped somebody."""
+        return evicted_ratio(one for one in self.preemptions if one.victims)
 
     def kept_share(self) -> float:
         """Part of the allocated GPU-time that went to work that was kept: not done twice."""
@@ -191,3 +190,9 @@ def quantile(values: Iterable[float], percent: float) -> float:
     ordered = sorted(values)
     assert ordered, "nothing was measured"
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def evicted_ratio(orders: Iterable[Preemption]) -> float:
+    """GPUs stopped for each one that was asked for (C-12)."""
+    listed = list(orders)
+    return sum(one.evicted for one in listed) / max(1, sum(one.asked for one in listed))
