@@ -1,126 +1,71 @@
-"""A day's submissions by the figures of R-100, for a fleet of any size: seeded, so that a day can be lived again.
+"""A small fleet's day of submissions by the figures of R-100: seeded, so that a day can be lived again.
 
-Nine of ten jobs want a node or less; a few per thousand are giants, a 24th to a third of the fleet, and hold most of
-the GPU-hours. Run times go from two minutes to days; people ask for more time than they need. The times are stretched
-until the whole asks for `load` of the fleet's GPU-hours.
+What replay.generated makes is meant for fleets of thousands of nodes: on a hundred its sweeps and giants are all there
+is. Here nobody sweeps, classes are like those of training clusters, and times are stretched until the whole asks for
+`load` of the fleet's GPU-hours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from random import Random
 
-from events.ids import TeamId
-from events.job import JobSpec, PriorityClass
-from tests.builders import H100
-from tests.days.agents import Work
-from tests.days.world import Fleet, World
+from events.ids import Instant, JobId, TeamId
+from events.job import PriorityClass
+from replay.generated import DAY_S, HOUR_S, LIMIT_MAX_S, LONGEST_S, MIDDLE_NODES, MIDNIGHT, SMALL, Fleet, nodes, shares
+from replay.scenario import Arrival, Scenario, Work
+from tests.builders import spec
 
-DAY_S = 86_400
-SMALL = ((1, 1),) * 50 + ((1, 2),) * 15 + ((1, 4),) * 15 + ((1, 8),) * 20
-MIDDLE = ((2, 8),) * 6 + ((4, 8),) * 4 + ((8, 8),) * 2 + ((16, 8),)
 SHORT_S = (120, 120, 180, 300, 600, 900, 1800, 3600)
-LONG_S = (1800, 3600, 7200, 4 * 3600, 8 * 3600)
-CLASSES = ((PriorityClass.PROD_BATCH, 1), (PriorityClass.RESEARCH, 7), (PriorityClass.PREEMPTIBLE, 2))
-SHORTEST_S, LONGEST_S = 60, 3 * DAY_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A job to come."""
-
-    at_s: int
-    spec: JobSpec
-    work: Work
-
-    @property
-    def gpu_s(self) -> int:
-        return self.spec.gpus * (self.work.run_s + self.work.start_s)
+LONG_S = (1800, 3600, 7200, 4 * HOUR_S, 8 * HOUR_S)
+GIANT_S = (HOUR_S, 2 * HOUR_S, 4 * HOUR_S)
+GIANT_PARTS = (1 / 24, 1 / 24, 1 / 12, 1 / 12, 1 / 6, 1 / 3)
+CLASSES = {PriorityClass.PROD_BATCH: 1, PriorityClass.RESEARCH: 7, PriorityClass.PREEMPTIBLE: 2}
 
 
 def day(
-    fleet: Fleet,
-    *,
-    seed: int,
-    jobs: int,
-    load: float,
-    teams: Sequence[str],
-    length_s: int = DAY_S,
-    giants: int = 30,
-) -> list[Arrival]:
-    """Arrivals over `length_s`, in order; `giants` of `jobs` are giants."""
+    seed: int, fleet: Fleet, *, jobs: int, load: float, teams: Sequence[str], length_s: int = DAY_S, giants: int = 30
+) -> Scenario:
+    """Arrivals over `length_s`, in order; `giants` of `jobs` are giants. The teams' guarantees add up to the fleet."""
     draw = Random(seed)
-    weights = [1 / (place + 2) for place in range(len(teams))]
-    made: list[Arrival] = []
-    for number in range(jobs):
-        kind = "giant" if number < giants else "small" if draw.random() < 0.9 else "middle"
-        replicas, each = _size(draw, kind, fleet)
-        run_s = {"giant": draw.choice((3600, 7200, 14_400)), "small": draw.choice(SHORT_S)}.get(kind)
-        team = draw.choices(teams, weights)[0]
-        made.append(_arrival(draw, length_s, team, replicas, each, run_s or draw.choice(LONG_S)))
-    return stretched(sorted(made, key=lambda arrival: arrival.at_s), load * fleet.gpus * length_s)
+    made = [_arrival(draw, fleet, teams, number < giants, length_s) for number in range(jobs)]
+    asked_gpu_s = sum(one.spec.gpus * (one.work.run_s + one.work.start_s) for one in made)
+    factor = load * fleet.gpus * length_s / asked_gpu_s
+    return Scenario(
+        name=f"day {seed}",
+        start_at=MIDNIGHT,
+        nodes=nodes(fleet),
+        quotas=shares(fleet, [TeamId(team) for team in teams]),
+        arrivals=tuple(_times(one, factor) for one in sorted(made, key=lambda one: one.at)),
+    )
 
 
-def _size(draw: Random, kind: str, fleet: Fleet) -> tuple[int, int]:
-    if kind == "giant":
-        return max(2, round(fleet.nodes * draw.choice((1 / 24, 1 / 24, 1 / 12, 1 / 12, 1 / 6, 1 / 3)))), fleet.node_gpus
-    return draw.choice(SMALL if kind == "small" else MIDDLE)
-
-
-def _arrival(draw: Random, length_s: int, team: str, replicas: int, each: int, run_s: int) -> Arrival:
-    spec = JobSpec(
+def _arrival(draw: Random, fleet: Fleet, teams: Sequence[str], giant: bool, length_s: int) -> Arrival:
+    """Nine of ten of the others want a node or less."""
+    small = not giant and draw.random() < 0.9
+    if giant:
+        replicas, each = max(2, round(fleet.nodes * draw.choice(GIANT_PARTS))), fleet.node_gpus
+    else:
+        replicas, each = draw.choice(SMALL if small else [(count, 8) for count in MIDDLE_NODES])
+    giant_s, short_s = draw.choice(GIANT_S), draw.choice(SHORT_S)
+    team = draw.choices(teams, [1 / (place + 2) for place in range(len(teams))])[0]
+    run_s = giant_s if giant else short_s if small else draw.choice(LONG_S)
+    asked = spec(
         team=TeamId(team),
-        command=("train",),
-        gpu_type=H100,
         max_runtime_s=round(run_s * draw.choice((1.2, 1.5, 2, 3))) + 300,
         replicas=replicas,
         gpus_per_replica=each,
-        priority_class=draw.choices([name for name, _ in CLASSES], [weight for _, weight in CLASSES])[0],
+        priority_class=draw.choices(list(CLASSES), list(CLASSES.values()))[0],
     )
     work = Work(run_s=run_s, start_s=draw.choice((10, 20, 30, 60)), save_s=draw.choice((5, 20, 50)))
-    return Arrival(at_s=draw.randrange(length_s), spec=spec, work=work)
-
-
-def stretched(arrivals: list[Arrival], gpu_s: float) -> list[Arrival]:
-    """The same jobs, run longer or shorter in proportion, until together they ask for so much."""
-    factor = gpu_s / sum(arrival.gpu_s for arrival in arrivals)
-    return [_times(arrival, factor) for arrival in arrivals]
+    return Arrival(at=Instant(MIDNIGHT + draw.randrange(length_s) * 1000), job_id=JobId(""), spec=asked, work=work)
 
 
 def _times(arrival: Arrival, factor: float) -> Arrival:
-    spec, work = arrival.spec, arrival.work
-    run_s = min(LONGEST_S, max(SHORTEST_S, round(work.run_s * factor)))
-    asked = spec.max_runtime_s or 0
-    limit_s = max(run_s + 300, min(7 * DAY_S, round(asked * factor)))
-    return Arrival(
-        at_s=arrival.at_s,
-        spec=_with_limit(spec, limit_s),
-        work=Work(run_s=run_s, start_s=work.start_s, save_s=work.save_s),
-    )
-
-
-def _with_limit(spec: JobSpec, limit_s: int) -> JobSpec:
-    """People ask for round times."""
-    unit = 300 if limit_s < 3600 else 1800
-    return JobSpec(
-        team=spec.team,
-        command=spec.command,
-        gpu_type=spec.gpu_type,
-        max_runtime_s=-(-limit_s // unit) * unit,
-        replicas=spec.replicas,
-        gpus_per_replica=spec.gpus_per_replica,
-        priority_class=spec.priority_class,
-    )
-
-
-def share_out(world: World, teams: Sequence[str], part: float = 1.0) -> None:
-    """Guarantees in proportion to what the teams submit, together `part` of the fleet."""
-    weights = [1 / (place + 2) for place in range(len(teams))]
-    for team, weight in zip(teams, weights, strict=True):
-        world.quota(team, int(world.fleet.gpus * part * weight / sum(weights)))
-
-
-def submit_all(world: World, arrivals: Sequence[Arrival]) -> None:
-    for arrival in arrivals:
-        world.submit(arrival.at_s, arrival.spec, arrival.work)
+    """The same job, run so many times longer. People ask for round times."""
+    run_s = min(LONGEST_S, max(60, round(arrival.work.run_s * factor)))
+    limit_s = max(run_s + 300, min(LIMIT_MAX_S, round((arrival.spec.max_runtime_s or 0) * factor)))
+    unit = 300 if limit_s < HOUR_S else 1800
+    asked = replace(arrival.spec, max_runtime_s=-(-limit_s // unit) * unit)
+    return replace(arrival, spec=asked, work=replace(arrival.work, run_s=run_s))

@@ -12,10 +12,9 @@ from commands.plan import Plan
 from commands.state import Change
 from events import codec
 from events.envelope import Commit, Event, Input
-from events.ids import ClusterId, Instant, Nonce
+from events.ids import ClusterId, Nonce
 from replay.engine import core as engine
-
-T0 = Instant(1_800_000_000_000)
+from replay.generated import MIDNIGHT
 
 
 class Core(engine.Core):
@@ -25,7 +24,7 @@ class Core(engine.Core):
 
     def __init__(self, *, audit_every: int = 499) -> None:
         self.audit_every = audit_every
-        super().__init__(ClusterId("eu-1"), T0)
+        super().__init__(ClusterId("eu-1"), MIDNIGHT)
         self.before_plan.append(_whole)
 
     def _before_accept(self, made_by: Input, n: int, first: int, events: tuple[Event, ...]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from commands.entities import NodeState
+from commands.entities import AttemptKey, NodeState
 from events.envelope import Event
-from events.gang import GangAllocated
+from events.gang import GangAllocated, GangEnding, GangRunning
 from events.ids import Instant, JobId, TeamId
 from events.job import PriorityClass
 from events.preemption import PledgeEnd, PreemptionEnded, PreemptionOrdered, PreemptionRule
@@ -58,6 +58,13 @@ class Ledger:
         """Reserved job -> (when, expected start) each time it was reserved or moved."""
         self.allocated: list[tuple[int, int]] = []
         """(GPUs charged, healthy GPUs) of each sample."""
+        self.stopped: dict[AttemptKey, int] = {}
+        """Attempts that were told to stop while they ran -> ms of the job's work that were done."""
+        self.resumed: dict[AttemptKey, int] = {}
+        """Attempts that ran -> ms of work that were done before."""
+        self.lost_gpu_s = 0
+        """Work that was done, and is done again."""
+        self._reached: dict[JobId, int] = {}
         self.delivered: dict[TeamId, int] = {}
         self.entitled: dict[TeamId, int] = {}
         """GPU-minutes by team."""
@@ -71,6 +78,10 @@ class Ledger:
         for event in events:
             if isinstance(event, GangAllocated):
                 self._started(event)
+            elif isinstance(event, GangRunning):
+                self._runs((event.job_id, event.attempt))
+            elif isinstance(event, GangEnding):
+                self._stops((event.job_id, event.attempt))
             elif isinstance(event, PreemptionOrdered):
                 self._preempted(event)
             elif isinstance(event, PreemptionEnded):
@@ -96,6 +107,18 @@ class Ledger:
                 wait_s=(now - job.submitted_at) / 1000,
             )
         )
+
+    def _runs(self, key: AttemptKey) -> None:
+        run = self.world.agents.runs.get(key)
+        if run is not None:
+            self.resumed[key] = run.done_ms
+            again_ms = max(0, self._reached.pop(key[0], 0) - run.done_ms)
+            self.lost_gpu_s += again_ms * self.world.state.jobs[key[0]].spec.gpus // 1000
+
+    def _stops(self, key: AttemptKey) -> None:
+        run = self.world.agents.runs.get(key)
+        if run is not None and run.running_at is not None:
+            self.stopped[key] = self._reached[key[0]] = run.done(self.world.core.now)
 
     def _preempted(self, event: PreemptionOrdered) -> None:
         attempts, now = self.world.state.attempts, self.world.core.now
@@ -154,13 +177,12 @@ class Ledger:
         return sum(used for used, _ in samples) / sum(healthy for _, healthy in samples)
 
     def evicted_ratio(self) -> float:
-        """GPUs stopped for each one that was asked for, over the orders that stopped somebody."""
-        stopping = [one for one in self.preemptions if one.victims]
-        return sum(one.evicted for one in stopping) / max(1, sum(one.asked for one in stopping))
+        """Of the orders that stopped somebody."""
+        return evicted_ratio(one for one in self.preemptions if one.victims)
 
     def kept_share(self) -> float:
         """Part of the allocated GPU-time that went to work that was kept: not done twice."""
-        return 1 - self.world.agents.lost_gpu_s / max(1, 60 * sum(used for used, _ in self.allocated))
+        return 1 - self.lost_gpu_s / max(1, 60 * sum(used for used, _ in self.allocated))
 
 
 def quantile(values: Iterable[float], percent: float) -> float:
@@ -168,3 +190,9 @@ def quantile(values: Iterable[float], percent: float) -> float:
     ordered = sorted(values)
     assert ordered, "nothing was measured"
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def evicted_ratio(orders: Iterable[Preemption]) -> float:
+    """GPUs stopped for each one that was asked for (C-12)."""
+    listed = list(orders)
+    return sum(one.evicted for one in listed) / max(1, sum(one.asked for one in listed))

@@ -25,12 +25,13 @@ from events.envelope import Event
 from events.gang import GangAllocated
 from events.ids import JobId, NodeId
 from events.job import Elastic, JobState, PriorityClass, Span, Topology
+from replay.generated import Fleet
+from replay.scenario import Work
 from scheduler.planning.plan import Planner
 from tests.builders import spec
-from tests.days.agents import Work
 from tests.days.ledger import Ledger
 from tests.days.referee import Referee
-from tests.days.world import Fleet, World
+from tests.days.world import World
 from tests.scenario import check_indices
 
 TEAMS = ("red", "blue", "green")
@@ -42,7 +43,7 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.world = World(Fleet(blocks=3, nodes_in_block=6), step_s=1, idle_s=20, audit_every=13)
+        self.world = World(Fleet(nodes=18, nodes_in_block=6), step_s=1, idle_s=20, audit_every=13)
         for team in TEAMS:
             self.world.quota(team, 40)
         self.referee, self.ledger = Referee(self.world), Ledger(self.world)

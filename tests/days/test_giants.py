@@ -6,12 +6,12 @@ from random import Random
 
 from events.gang import GangAllocated
 from events.ids import JobId
+from replay.generated import MIDNIGHT, Fleet
+from replay.scenario import Work
 from tests.builders import spec
-from tests.days.agents import Work
-from tests.days.core import T0
 from tests.days.ledger import Ledger
 from tests.days.referee import Referee
-from tests.days.world import Fleet, World
+from tests.days.world import World
 
 HOUR_S = 3600
 RUNS_S = (120, 300, 600, 900, 1800)
@@ -59,13 +59,13 @@ def giant_among(world: World, hours: float) -> tuple[Ledger, JobId, dict[JobId, 
 def test_a_giant_starts_at_its_first_estimate() -> None:
     """Everybody borrows, and the fleet is over-full: the gang of 1,024 is reserved within a cycle, and starts no later
     than was first said; small jobs go on meanwhile, inside the hole too."""
-    world = World(Fleet(blocks=8), step_s=10)
+    world = World(Fleet(nodes=256), step_s=10)
     for team in ("red", "blue", "green"):
         world.quota(team, 0)
     flood(world, ("blue", "green"), sizes=(1, 2, 4, 4), load=1.1, until_s=2 * HOUR_S, seed=1)
     ledger, giant, starts = giant_among(world, 2)
     reserved_at, first = ledger.estimates[giant][0]
-    assert reserved_at == T0 + HOUR_S * 1000
+    assert reserved_at == MIDNIGHT + HOUR_S * 1000
     assert starts[giant] <= first
     moved = [start_at for _, start_at in ledger.estimates[giant]]
     assert moved == sorted(moved, reverse=True)
@@ -78,7 +78,7 @@ def test_a_giant_starts_at_its_first_estimate() -> None:
 def test_a_covered_giant_does_not_wait_for_ends() -> None:
     """Half of the fleet is red's, and all of it is in small pieces of blue's: the gang has it within 5 min, and as
     many GPUs are stopped as it asked for."""
-    world = World(Fleet(blocks=8), step_s=10)
+    world = World(Fleet(nodes=256), step_s=10)
     world.quota("red", 1024)
     world.quota("blue", 0)
     flood(world, ("blue",), sizes=(1, 2, 4, 8), load=1.1, until_s=HOUR_S + 600, seed=2)

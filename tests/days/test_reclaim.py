@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from events.job import JobState
+from replay.generated import Fleet
+from replay.scenario import Work
 from tests.builders import spec
-from tests.days.agents import Work
 from tests.days.ledger import Ledger
 from tests.days.referee import Referee
-from tests.days.world import Fleet, World
+from tests.days.world import World
 
 HOUR_S = 3600
 
@@ -34,7 +35,7 @@ def borrowers(fleet: Fleet, *, save_s: int, grace_s: int) -> World:
 @pytest.mark.parametrize(("save_s", "grace_s"), [(20, 60), (60, 60), (240, 240)])
 def test_an_owner_has_its_gpus_back_within_five_minutes(save_s: int, grace_s: int) -> None:
     """Each covered job runs within 5 min of virtual time; victims save, wait, and go on from where they saved."""
-    world = borrowers(Fleet(blocks=4, nodes_in_block=8), save_s=save_s, grace_s=grace_s)
+    world = borrowers(Fleet(nodes=32, nodes_in_block=8), save_s=save_s, grace_s=grace_s)
     ledger, referee = Ledger(world), Referee(world)
     asked = spec(team="red", replicas=4, gpus_per_replica=8, max_runtime_s=2 * HOUR_S)
     jobs = [world.submit(HOUR_S, asked, Work(run_s=HOUR_S)) for _ in range(4)]
@@ -43,18 +44,17 @@ def test_an_owner_has_its_gpus_back_within_five_minutes(save_s: int, grace_s: in
     assert ledger.evicted_ratio() <= 1.1
     assert referee.preempted
     world.run_while(lambda: bool(world.state.jobs.rows), 12 * HOUR_S)
-    stopped = {(stop.job_id, stop.attempt): stop for stop in world.agents.stops}
-    assert len(stopped) == len(world.agents.stops)
-    for (job_id, attempt), stop in stopped.items():
-        assert world.agents.resumed[job_id, attempt + 1] == stop.done_s + min(save_s, grace_s)
+    assert ledger.stopped
+    for (job_id, attempt), done_ms in ledger.stopped.items():
+        assert ledger.resumed[job_id, attempt + 1] == done_ms
         assert world.state.ended[job_id].state is JobState.SUCCEEDED
-    assert world.agents.lost_gpu_s == 0
+    assert ledger.lost_gpu_s == 0
     assert {job_id: len(times) for job_id, times in referee.preempted.items() if len(times) > 1} == {}
 
 
 def test_what_is_borrowed_comes_back_to_borrowers() -> None:
     """When the owner is done the victims run again: nobody had to ask for it."""
-    world = borrowers(Fleet(blocks=2, nodes_in_block=8), save_s=20, grace_s=60)
+    world = borrowers(Fleet(nodes=16, nodes_in_block=8), save_s=20, grace_s=60)
     asked = spec(team="red", replicas=8, gpus_per_replica=8, max_runtime_s=HOUR_S)
     world.submit(HOUR_S, asked, Work(run_s=600))
     world.run(HOUR_S + 400)

@@ -13,26 +13,27 @@ from commands import snapshot
 from commands.decide.attempts import end_attempt
 from commands.plan import Plan
 from events.gang import GangEnding
+from events.ids import TeamId
 from events.job import EndReason, JobState, PriorityClass
+from replay.generated import DAY_S, Fleet, shares
+from replay.scenario import Work
 from scheduler.planning.plan import Planner
 from tests.builders import spec
-from tests.days.agents import Work
-from tests.days.arrivals import DAY_S, day, share_out, submit_all
+from tests.days.arrivals import day
 from tests.days.referee import Referee
-from tests.days.world import Fleet, World
+from tests.days.world import World
 
 HOUR_S = 3600
-TEAMS = ("red", "blue", "green")
+TEAMS = (TeamId("red"), TeamId("blue"), TeamId("green"))
 
 
 def test_five_quiet_cycles_change_nothing() -> None:
     """In the middle of an overfull day, and after it, cycles that nothing came before find nothing to do, with indices
     that followed and with such as were made afresh."""
-    fleet = Fleet(blocks=4, nodes_in_block=8)
+    fleet = Fleet(nodes=32, nodes_in_block=8)
     world = World(fleet, step_s=10, idle_s=60)
-    share_out(world, TEAMS)
     Referee(world)
-    submit_all(world, day(fleet, seed=5, jobs=400, load=1.2, teams=TEAMS, length_s=DAY_S // 4, giants=2))
+    world.play(day(5, fleet, jobs=400, load=1.2, teams=TEAMS, length_s=DAY_S // 4, giants=2))
     for hour in (2, 4, 6, 30):
         world.run(hour * HOUR_S)
         before = snapshot.digest(world.state)
@@ -48,10 +49,9 @@ def test_five_quiet_cycles_change_nothing() -> None:
 def test_what_a_planner_remembers_changes_no_plan(seed: int) -> None:
     """Through an overfull day each cycle is planned alike by the planner that followed it and by one made afresh: also
     those in which one job's room makes room for another."""
-    fleet = Fleet(blocks=4, nodes_in_block=8)
+    fleet = Fleet(nodes=32, nodes_in_block=8)
     world = World(fleet, step_s=20, idle_s=60, audit_every=1 << 30)
-    share_out(world, TEAMS)
-    submit_all(world, day(fleet, seed=seed, jobs=300, load=1.4, teams=TEAMS, length_s=DAY_S // 6, giants=2))
+    world.play(day(seed, fleet, jobs=300, load=1.4, teams=TEAMS, length_s=DAY_S // 6, giants=2))
     rooms: list[int] = []
 
     def told(plan: Plan) -> None:
@@ -65,8 +65,9 @@ def test_what_a_planner_remembers_changes_no_plan(seed: int) -> None:
 
 def test_thousands_of_cycles_leave_memory_as_it_was() -> None:
     """A full cluster in which somebody always has to begin anew: 1,500 cycles later the planner holds what it held."""
-    world = World(Fleet(blocks=2, nodes_in_block=8), audit_every=1 << 30)
-    share_out(world, TEAMS)
+    world = World(Fleet(nodes=16, nodes_in_block=8), audit_every=1 << 30)
+    for line in shares(world.fleet, list(TEAMS)):
+        world.quota(line.team, line.guaranteed)
     draw = Random(3)
     for number in range(160):
         replicas, each = draw.choice(((1, 1), (1, 2), (1, 4), (1, 8), (2, 8)))
@@ -97,9 +98,11 @@ def test_thousands_of_cycles_leave_memory_as_it_was() -> None:
 def test_serving_starts_at_once_and_is_never_stopped() -> None:
     """prod-serving comes to a cluster full of borrowers, inside its guarantee: it runs within 5 min each time, and
     stays for as long as it wants, whoever else comes."""
-    fleet = Fleet(blocks=2, nodes_in_block=8)
+    fleet = Fleet(nodes=16, nodes_in_block=8)
     world = World(fleet, step_s=5, idle_s=30)
-    share_out(world, TEAMS, 0.75)
+    world.play(day(6, fleet, jobs=300, load=1.5, teams=TEAMS, length_s=DAY_S // 4, giants=1))
+    for line in shares(fleet, list(TEAMS)):
+        world.quota(line.team, line.guaranteed * 3 // 4)
     world.quota("serve", 32)
     stopped: list[str] = []
     Referee(world)
@@ -108,7 +111,6 @@ def test_serving_starts_at_once_and_is_never_stopped() -> None:
             event.job_id for event in events if isinstance(event, GangEnding) and event.reason is EndReason.PREEMPTED
         )
     )
-    submit_all(world, day(fleet, seed=6, jobs=300, load=1.5, teams=TEAMS, length_s=DAY_S // 4, giants=1))
     serving = []
     for number in range(8):
         asked = spec(team="serve", gpus_per_replica=4, max_runtime_s=None, priority_class=PriorityClass.PROD_SERVING)

@@ -1,42 +1,27 @@
-"""A cluster in virtual time: events by the clock, the core in the middle, agents around it.
+"""A cluster in virtual time whose days tests make up as they go: the core and the model agents of replay.engine.
 
-A step is what a leader's round is: commands, what agents say, the tick, cycles until nothing is left to do. Time goes
-from one thing that happens to the next, in steps of `step_s`; while jobs wait it is looked at each `idle_s` as well.
+Unlike a replay, which is given all of its day, this one is asked and told in between. A step is what a leader's round
+is: commands, what agents say, the tick, cycles until nothing is left to do. Time goes from one thing that happens to
+the next, in steps of `step_s`; while jobs wait it is looked at each `idle_s` as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
 from commands.messages import Command, QuotaLine, SetPolicy, SetQuota, SubmitJob
 from commands.reports import Tick
-from events.ids import BlockId, Instant, JobId, NodeIndex, TeamId
+from events.ids import Instant, JobId, NodeIndex, TeamId
 from events.job import JobSpec
-from tests.builders import ALL_CLASSES, H100, register
-from tests.days.agents import Agents, Work
-from tests.days.core import T0, Core
+from replay.engine.agents import Agents
+from replay.generated import H100, MIDNIGHT, Fleet, nodes
+from replay.scenario import Scenario, Work
+from tests.builders import ALL_CLASSES
+from tests.days.core import Core
 
 MESSAGES_A_COMMIT = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """Blocks of nodes of one kind, four nodes to a rack."""
-
-    blocks: int
-    nodes_in_block: int = 32
-    node_gpus: int = 8
-
-    @property
-    def nodes(self) -> int:
-        return self.blocks * self.nodes_in_block
-
-    @property
-    def gpus(self) -> int:
-        return self.nodes * self.node_gpus
 
 
 class World:
@@ -60,13 +45,13 @@ class World:
     @property
     def second(self) -> int:
         """Seconds since the beginning."""
-        return (self.core.now - T0) // 1000
+        return (self.core.now - MIDNIGHT) // 1000
 
     # What is to happen
 
     def at(self, second: int, action: Callable[[], None]) -> None:
         """Do this then."""
-        self._at(Instant(T0 + second * 1000), action)
+        self._at(Instant(MIDNIGHT + second * 1000), action)
 
     def command(self, command: Command) -> None:
         """Said now: taken with this step."""
@@ -90,6 +75,13 @@ class World:
         self.at(second, lambda: self.command(SubmitJob(job_id=job_id, spec=spec)))
         return job_id
 
+    def play(self, scenario: Scenario) -> None:
+        """The quotas of a scenario now, its submissions in their time."""
+        for line in scenario.quotas:
+            self.quota(line.team, line.guaranteed, line.borrow_limit)
+        for arrival in scenario.arrivals:
+            self.submit((arrival.at - MIDNIGHT) // 1000, arrival.spec, arrival.work)
+
     def lose(self, index: int, at_s: int, until_s: int) -> None:
         """A node is silent between these times."""
         node = NodeIndex(index)
@@ -102,7 +94,7 @@ class World:
 
     def run(self, until_s: int) -> None:
         """All that happens up to then."""
-        end = T0 + until_s * 1000
+        end = MIDNIGHT + until_s * 1000
         while (at := self._next()) <= end:
             self.core.now = Instant(at)
             while self._agenda and self._agenda[0][0] <= at:
@@ -115,7 +107,7 @@ class World:
         end = self.second + most_s
         while wanted():
             assert self.second < end, f"still so after {most_s} s"
-            self.run(max(self.second + 1, min(end, (self._next() - T0) // 1000)))
+            self.run(max(self.second + 1, min(end, (self._next() - MIDNIGHT) // 1000)))
 
     def step(self) -> None:
         """One round of the leader, now."""
@@ -127,6 +119,8 @@ class World:
         for first in range(0, len(said), MESSAGES_A_COMMIT):
             core.hear(said[first : first + MESSAGES_A_COMMIT])
         said.clear()
+        while self.agents.orders:
+            core.command(self.agents.orders.pop(0))
         core.tick(self._tick())
         core.plan()
         for look in self.each_step:
@@ -144,20 +138,12 @@ class World:
     def _next(self) -> int:
         """When something happens next: on the raster of steps, after now."""
         step = self._step_ms
-        at = self._agenda[0][0] if self._agenda else T0 + (1 << 50)
+        at = self._agenda[0][0] if self._agenda else MIDNIGHT + (1 << 50)
         if len(self.core.planner.queue) or self.state.pledges.rows or self.state.attempts.rows:
             at = min(at, self.core.now + self._idle_ms)
         return max(-(-at // step) * step, self.core.now + step)
 
     def _boot(self) -> None:
-        nodes, fleet = [], self.fleet
-        for number in range(fleet.nodes):
-            said = register(
-                f"n{number:05}",
-                gpu_count=fleet.node_gpus,
-                block=BlockId(f"b{number // fleet.nodes_in_block:03}"),
-                rack=f"r{number // 4:04}",
-            )
-            nodes.append(self.agents.register(said))
-        for first in range(0, len(nodes), MESSAGES_A_COMMIT):
-            self.core.hear(nodes[first : first + MESSAGES_A_COMMIT])
+        said = [self.agents.register(node) for node in nodes(self.fleet)]
+        for first in range(0, len(said), MESSAGES_A_COMMIT):
+            self.core.hear(said[first : first + MESSAGES_A_COMMIT])
