@@ -39,12 +39,10 @@ def _end(trial: Trial, pledge: Pledge, starting: int) -> PledgeEnd | None:
     job = state.jobs.get(pledge.job_id)
     if job is None or job.state is not JobState.QUEUED or job.held:
         return PledgeEnd.GONE
-    if _broken(state, pledge) or _over_limit(state, pledge, starting):
+    free = _free(state, pledge)
+    if free is None or _over_limit(state, pledge, starting):
         return PledgeEnd.BROKEN
-    in_use = any(state.nodes[index].used & mask for index, mask in pledge.ranks)
-    confirmed = all(state.nodes[index].confirmed == state.meta.epoch for index, _ in pledge.ranks)
-    answers = all(state.nodes[index].state is NodeState.UP for index, _ in pledge.ranks)
-    if not in_use and confirmed and answers:
+    if free:
         return PledgeEnd.STARTED
     late = trial.now > _given_up_from(state, pledge) and trial.now > given_up_at(state, pledge)
     return PledgeEnd.TOO_LATE if late else None
@@ -58,24 +56,28 @@ def _over_limit(state: State, pledge: Pledge, starting: int) -> bool:
     return (usage.charged if usage is not None else 0) + starting + pledge.gpus > limit
 
 
-def _broken(state: State, pledge: Pledge) -> bool:
-    """Is a node out of service, or another than it was, a GPU faulty, or in the hands of somebody who is not to go?"""
-    going = {*pledge.victims, *pledge.awaited}
+def _free(state: State, pledge: Pledge) -> bool | None:
+    """Could it start on its nodes now? None: not any more, as a node is out of service, or another than it was, a GPU
+    faulty, or in the hands of somebody who is not to go."""
+    free, going = True, {*pledge.victims, *pledge.awaited}
     for index, mask in pledge.ranks:
         node = state.nodes[index]
-        if node.state not in (NodeState.UP, NodeState.SUSPECT) or node.drained is not None or node.broken & mask:
-            return True
+        answers = node.state is NodeState.UP
+        if not (answers or node.state is NodeState.SUSPECT) or node.drained is not None or node.broken & mask:
+            return None
         if mask & ~node.pledged:
-            return True  # it registered with another inventory: nothing of that was pledged
+            return None  # it registered with another inventory: nothing of that was pledged
         if node.used & mask and _stays(state, index, mask, going):
-            return True
-    return False
+            return None
+        free = free and answers and not node.used & mask and node.confirmed == state.meta.epoch
+    return free
 
 
 def _stays(state: State, index: NodeIndex, mask: int, going: set[AttemptKey]) -> bool:
     for job_id, number, rank in state.nodes[index].leases:
-        if (job_id, number) not in going:
-            attempt = state.attempts[job_id, number]
+        key = (job_id, number)
+        if key not in going:
+            attempt = state.attempts[key]
             if rank not in attempt.stopping and attempt.ranks[rank][1] & mask:
                 return True
     return False
