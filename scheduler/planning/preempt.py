@@ -63,7 +63,26 @@ def make_room(
         if not (trial.taken or trial.stopping):
             victims.failed[shape, own] = victims.next_change_at()
         return None
-    return _take(trial, victims, job, *best)
+    room = _take(trial, victims, job, *best)
+    victims.latest = (victims.mark(), asks)
+    return room
+
+
+def make_another(trial: Trial, victims: VictimIndex, job: Job, covered: bool, own: Own) -> Room | None:
+    """Room for a job right after room was made for one that is alike, of no reserved nodes: the same search goes on.
+    None where something came between, or there is no room more: then it is asked for as for any other. `own`: what its
+    quota gives with nobody stopped, which suffices."""
+    mark, asks = victims.latest
+    if mark != victims.mark() or not _holds(asks, covered, own.covered_room):
+        return None
+    for ask in asks:
+        ask.job = job
+    best = _search(trial, victims, asks, own)
+    if best is None:
+        return None
+    room = _take(trial, victims, job, *best)
+    victims.latest = (victims.mark(), asks)
+    return room
 
 
 def _room_within(trial: Trial, victims: VictimIndex, job: Job, covered: bool, own: Own) -> Room | None:
@@ -126,7 +145,7 @@ def _asks(
     spec = least(job.spec)
     room = trial.shares.standing((spec.team, spec.gpu_type)).covered_room
     known: list[Ask] | None = victims.asks.get(shape) if shape is not None else None
-    if known is not None and all(ask.covered == (covered and ask.gpus <= room) for ask in known):
+    if known is not None and _holds(known, covered, room):
         for ask in known:
             ask.job = job
         return known
@@ -140,6 +159,11 @@ def _asks(
     if shape is not None:
         victims.asks[shape] = asks
     return asks
+
+
+def _holds(asks: Iterable[Ask], covered: bool, covered_room: int) -> bool:
+    """Would they be covered, or not, as they were?"""
+    return all(ask.covered == (covered and ask.gpus <= covered_room) for ask in asks)
 
 
 def _search(trial: Trial, victims: VictimIndex, asks: list[Ask], own: Own) -> tuple[Ask, Found] | None:
@@ -280,9 +304,9 @@ def _leaves_over(
 ) -> bool:
     """Does more come free by it than the room takes? Then it is there for others to wait for."""
     attempts = trial.state.attempts.rows
-    for key in stopped:
-        for index, mask in attempts[key].held:
-            if mask & ~room.get(index, 0):
+    for attempt in map(attempts.__getitem__, stopped):
+        for rank, (index, mask) in enumerate(attempt.ranks):
+            if mask & ~room.get(index, 0) and attempt.live(rank):
                 return True
     return any(
         attempts[key].live(rank) and mask & ~room.get(index, 0)

@@ -35,7 +35,8 @@ class Trial:
     shares: Shares
     pools: Pools | None = None
     in_rows: bool = True
-    """May starts that are sure be found in rows (scheduler.planning.sure)? Else each has a turn by itself."""
+    """May starts that are sure be found in rows (scheduler.planning.sure), and rooms for jobs that are alike go on with
+    one search? Else each turn is by itself."""
     reservations: dict[ReservationKey, Reservation] = field(default_factory=dict)
     stopping: set[AttemptKey] = field(default_factory=set)
     uncovers: set[ShareKey] = field(default_factory=set)

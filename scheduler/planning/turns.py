@@ -20,6 +20,7 @@ from scheduler.planning.fit import find_with_fallback, one_rank
 from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.moved import moved
 from scheduler.planning.preempt_ground import could_empty, could_give, levels_of
+from scheduler.planning.preempt_own import Own
 from scheduler.planning.queue import ELEMENT_RANKS, Line
 from scheduler.planning.quota import Standing
 from scheduler.planning.trial import Trial
@@ -103,6 +104,8 @@ class Turns:
         self._advance_s = trial.policy.fair_advance_s
         self._asked: tuple[object, bool] = (None, False)
         """Who was asked about last, and whether anybody might make room for it."""
+        self._roomy: Line | None = None
+        """Where the last room was made, for the next of its line."""
         self._touched: set[GpuType] = set()
         """Types of which something was taken."""
 
@@ -248,6 +251,9 @@ class Turns:
             else:
                 self._hold(job, reserve.overtaken(self._trial, job, covered))
             return False
+        own = Own((), standing.room, standing.covered_room, alone)
+        if self._roomy is line and self._make_another(job, covered, own):
+            return True
         gpus_max = standing.covered_room if alone else standing.room
         if self._start_on_free(job, gpus_max):
             return True
@@ -255,6 +261,7 @@ class Turns:
         if lower and self._overtakes(lower, lambda: self._start_on_free(job, gpus_max)):
             return True
         if self._make_room(job, covered):
+            self._roomy = line
             return True
         if lower and self._overtakes(lower, lambda: self._make_room(job, covered)):
             return True
@@ -340,11 +347,20 @@ class Turns:
                 planner.victims.taken(index, trial.capacity.free[index])
         self._unreckoned.clear()
         room = preempt.make_room(trial, planner.forecast, job, covered, planner.victims)
-        if room is None:
+        return room is not None and self._made(room, job)
+
+    def _make_another(self, job: Job, covered: bool, own: Own) -> bool:
+        """For a job of the line for which the last room was made, as nothing free would do: even less is free now."""
+        trial = self._trial
+        if trial.reservations or not (self._all_alike and trial.in_rows) or self._unreckoned or job.spec.elastic:
             return False
+        room = preempt.make_another(trial, self._planner.victims, job, covered, own)
+        return room is not None and self._made(room, job)
+
+    def _made(self, room: Room, job: Job) -> bool:
         self._touched.add(job.spec.gpu_type)
         self.rooms.append(room)
-        trial.taken.append((UNLIMITED, room.ranks))
+        self._trial.taken.append((UNLIMITED, room.ranks))
         return True
 
     def _over(self, job_id: JobId, because: FreedBecause) -> None:

@@ -14,7 +14,7 @@ from events.job import ArrayRange, JobSpec
 from scheduler.planning import fit, sure
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.plan import Cycle, Planner
-from tests.crowds import PREEMPTIBLE, RESEARCH, SERVING, Crowd, queued
+from tests.crowds import BATCH, PREEMPTIBLE, RESEARCH, SERVING, Crowd, queued
 from tests.properties.test_follows import Wild
 
 TEAMS = ("red", "blue", "green")
@@ -74,6 +74,37 @@ def test_a_row_of_starts_is_what_each_turn_would_have_given(monkeypatch: pytest.
         now, ranks_max = Instant(found.at + 1000), draw.choice([4_000, 30])
         assert Planner(found.state).plan(now, ranks_max) == singly(found.state, now, ranks_max), seed
     assert len(in_rows) > 600
+
+
+def full(draw: Random) -> Crowd:
+    """Nodes that several teams use wholly, some above their guarantee, and more jobs of few kinds than can have room."""
+    found = Crowd()
+    found.nodes(*[8] * draw.randrange(2, 8))
+    for team in TEAMS:
+        found.quota(team, draw.choice([4, 16, 48]), draw.choice([0, 4, 1_000]))
+    for index in range(len(found.state.nodes)):
+        for place, mask in enumerate(draw.choice([(0xFF,), (0x0F, 0xF0), (0x03, 0x1C, 0xE0), (0x0F, 0x70)])):
+            found.pass_time(draw.choice([0, 60]))
+            cls = draw.choice([RESEARCH, PREEMPTIBLE, BATCH])
+            found.run(f"r{index}.{place}", (index, mask), team=draw.choice(TEAMS), cls=cls)
+    found.pass_time(7_200)
+    kinds = [(draw.choice(SHAPES), fields(draw)) for _ in range(3)]
+    for number in range(40):
+        shape, more = draw.choice(kinds)
+        found.commit(*queued(f"j{number:03}", *shape, **more))
+    return found
+
+
+def test_room_after_room_is_what_each_turn_would_have_made() -> None:
+    """The search that goes on for the next job that is alike finds what one from its beginning would."""
+    rooms = 0
+    for seed in range(60):
+        found = full(Random(seed))
+        now = Instant(found.at + 1000)
+        plan = Planner(found.state).plan(now)
+        assert plan == singly(found.state, now), seed
+        rooms += len(plan.rooms)
+    assert rooms > 100
 
 
 class InRows(Wild):
