@@ -46,32 +46,42 @@ def allocated(state: State, events: Sequence[GangAllocated]) -> None:
     _count(state, zip(jobs, gpus, advances_s, strict=True))
 
 
+class _Taken:
+    """What grants take of a node."""
+
+    __slots__ = ("before", "free", "gpu_type", "leases", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.gpu_type = node.gpu_type
+        self.before = self.free = node.free
+        self.leases: list[tuple[JobId, int, int]] = []
+
+    def in_use(self) -> Node:
+        """The node without that."""
+        node = self.node
+        return _in_use(node, used=node.used | self.before & ~self.free, leases=(*node.leases, *self.leases))
+
+
 def _taken(
     state: State, events: Iterable[GangAllocated], jobs: Iterable[Job]
 ) -> tuple[dict[NodeIndex, Node], list[int]]:
     """The nodes without the GPUs of all ranks, and how many these are for each grant."""
-    rows, charged = state.nodes.rows, []
-    free: dict[NodeIndex, int] = {}
-    leases: dict[NodeIndex, list[tuple[JobId, int, int]]] = {}
+    rows, nodes, charged = state.nodes.rows, dict[NodeIndex, _Taken](), []
     for event, job in zip(events, jobs, strict=True):
         job_id, number, gpu_type, gpus = event.job_id, event.attempt, job.spec.gpu_type, 0
         for rank, (index, mask) in enumerate(event.ranks):
-            node = rows[index]
-            if index not in free:
-                free[index], leases[index] = node.free, []
-            assert mask, f"{node.id}: a rank without gpus"
-            assert free[index] & mask == mask, f"{node.id}: gpus {mask:#x} are not free"
-            assert node.gpu_type == gpu_type, f"{node.id} has {node.gpu_type}"
-            free[index] ^= mask
-            leases[index].append((job_id, number, rank))
+            taken = nodes.get(index)
+            if taken is None:
+                taken = nodes[index] = _Taken(rows[index])
+            assert mask, f"{taken.node.id}: a rank without gpus"
+            assert taken.free & mask == mask, f"{taken.node.id}: gpus {mask:#x} are not free"
+            assert taken.gpu_type == gpu_type, f"{taken.node.id} has {taken.gpu_type}"
+            taken.free ^= mask
+            taken.leases.append((job_id, number, rank))
             gpus += mask.bit_count()
         charged.append(gpus)
-    return {index: _with_leases(rows[index], left, leases[index]) for index, left in free.items()}, charged
-
-
-def _with_leases(node: Node, left: int, leases: Iterable[tuple[JobId, int, int]]) -> Node:
-    """The node with more leases, which leave it so much free."""
-    return _in_use(node, used=node.used | node.free & ~left, leases=(*node.leases, *leases))
+    return {index: taken.in_use() for index, taken in nodes.items()}, charged
 
 
 def _put_attempts(state: State, events: Iterable[GangAllocated], takes: Iterable[tuple[Job, int, int]]) -> None:

@@ -257,12 +257,11 @@ def _take(
 ) -> Room:
     """`own`: those of its team that are stopped for its quota's sake, already."""
     there = [rank.key for rank in found.victims]
-    levels = [victims.entries[key].level for key in there]
-    borrowed = any(map(_is_borrowed, levels))
+    borrowed = [_is_borrowed(victims.entries[key].level) for key in there]
     stopped = tuple(sorted((*own, *there)))
     freed = victims.stop(there)
     trial.stopping.update(stopped)
-    if own or not all(map(_is_borrowed, levels)):
+    if own or not all(borrowed):
         trial.uncovers.update(_uncovered(trial, stopped))
     ranks = _lay(trial, victims, ask, found.nodes)
     by_node = _by_node(ranks)
@@ -283,7 +282,7 @@ def _take(
         trial.left_over.add(job.spec.gpu_type)
     victims.settle()
     trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
-    rule = _rule(stopped, ask.covered and borrowed)
+    rule = _rule(stopped, ask.covered and any(borrowed))
     if rule is PreemptionRule.RECLAIM:
         trial.reclaims.add((job.spec.team, job.spec.gpu_type))
     return _room(

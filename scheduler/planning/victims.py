@@ -28,7 +28,7 @@ from scheduler.planning.preempt_ground import (
 )
 from scheduler.planning.quota import ShareKey, Shares
 
-_NONE = (-1, None)
+NOTHING = (-1, None)
 NOWHERE = NodeIndex(0)
 
 
@@ -48,7 +48,7 @@ class VictimIndex:
         saves work."""
         self.asks: dict[object, Any] = {}
         """Searches of this cycle, by shape."""
-        self.latest: tuple[int, Any] = _NONE
+        self.latest: tuple[int, Any] = NOTHING
         """The search for the last room that was made, and the place in the trial after it."""
         self.turned = 0
         """Rises when somebody is a victim of another level, as by time alone, or about to give other ranks back."""
@@ -142,7 +142,6 @@ class VictimIndex:
             return
         self.failed.clear()
         self.asks.clear()
-        self.latest = _NONE
         self._over.clear()
         for attempt_key in sorted(self._dirty_attempts):
             self._enter(attempt_key, now)
@@ -376,7 +375,7 @@ class VictimIndex:
             self._taken.clear()
             self._pledged.clear()
             self.asks.clear()
-        self.latest = _NONE
+        self.latest = NOTHING
         self._changed.clear()
         self._over.clear()
 
