@@ -5,6 +5,7 @@ outside may look between the two. Derived indices live elsewhere and are fed the
 """
 
 from collections.abc import Iterator, MutableMapping
+from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from commands.entities import (
@@ -72,11 +73,12 @@ class Table(Generic[K, V]):
         self._undo.append((self, key, self.rows.get(key)))
         self.rows[key] = row
 
-    def put_all(self, rows: dict[K, V]) -> None:
-        """The same for many at once."""
-        before = self.rows.get
-        self._undo += [(self, key, before(key)) for key in rows]
+    def put_all(self, rows: dict[K, V]) -> list[V | None]:
+        """The same for many at once. Returns the rows in whose place they are."""
+        old = list(map(self.rows.get, rows))
+        self._undo += zip(repeat(self), rows, old)
         self.rows.update(rows)
+        return old
 
     def drop(self, key: K) -> None:
         self._undo.append((self, key, self.rows.pop(key)))

@@ -45,10 +45,9 @@ def all_claims(state: State) -> list[Claim]:
 
 
 def _every_gpu(state: State, grants: Iterable[Grant]) -> list[Claim]:
-    """A claim is filled as the tuple that it is: a commit may bring tens of thousands."""
-    nodes, new = state.nodes.rows, tuple.__new__
+    nodes = state.nodes.rows
     return [
-        new(Claim, (node_id, gpu, lease))
+        (node_id, gpu, lease)
         for job_id, attempt, first, ranks in grants
         for rank, (index, mask) in enumerate(ranks, first)
         for node_id, lease in ((nodes[index].id, lease_id(job_id, attempt, rank)),)

@@ -148,7 +148,7 @@ class PostgresSnapshots:
 
 def _columns(claims: Sequence[Claim]) -> tuple[list[str], list[int], list[str]]:
     return (
-        [claim.node_id for claim in claims],
-        [claim.gpu for claim in claims],
-        [claim.lease_id for claim in claims],
+        [node_id for node_id, _, _ in claims],
+        [gpu for _, gpu, _ in claims],
+        [lease for _, _, lease in claims],
     )

@@ -185,19 +185,17 @@ class MemoryClaims:
 
     async def claim(self, tenure: Tenure, claims: Sequence[Claim]) -> Sequence[Conflict]:
         """As Claims.claim."""
-        if len({(claim.node_id, claim.gpu) for claim in claims}) != len(claims):
+        if len({(node_id, gpu) for node_id, gpu, _ in claims}) != len(claims):
             raise UnknownOutcome("one gpu was asked for twice")
 
         def run() -> Sequence[Conflict]:
             row = self._control.fence(self._cluster, tenure)
             held = self._control.claims_of(self._cluster)
-            taken = [claim for claim in claims if (claim.node_id, claim.gpu) in held]
+            taken = [(node_id, gpu) for node_id, gpu, _ in claims if (node_id, gpu) in held]
             if not taken:
-                held.update({(one.node_id, one.gpu): Held(one.lease_id, row.epoch) for one in claims})
+                held.update({(node_id, gpu): Held(lease, row.epoch) for node_id, gpu, lease in claims})
                 self._control.changed(self._cluster)
-            return [
-                Conflict(node_id=one.node_id, gpu=one.gpu, held_by=held[one.node_id, one.gpu].lease_id) for one in taken
-            ]
+            return [Conflict(node_id=key[0], gpu=key[1], held_by=held[key].lease_id) for key in taken]
 
         conflicts: Sequence[Conflict] = await self._execute(Statement("claim", run))
         return conflicts
@@ -217,7 +215,7 @@ class MemoryClaims:
 
     async def reconcile(self, tenure: Tenure, claims: Sequence[Claim]) -> int:
         """As Claims.reconcile."""
-        wanted = {(claim.node_id, claim.gpu): claim.lease_id for claim in claims}
+        wanted = {(node_id, gpu): lease for node_id, gpu, lease in claims}
 
         def run() -> int:
             row = self._control.fence(self._cluster, tenure)

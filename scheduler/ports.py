@@ -6,7 +6,7 @@ the leadership (I-5).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from events.chain import Head
 from events.ids import Epoch, Instant, LeaseId, NodeId, Nonce
@@ -75,12 +75,8 @@ class Leadership(Protocol):
         ...
 
 
-class Claim(NamedTuple):
-    """Exclusive ownership of one GPU. A tuple, as a commit may bring tens of thousands."""
-
-    node_id: NodeId
-    gpu: int
-    lease_id: LeaseId
+Claim = tuple[NodeId, int, LeaseId]
+"""(node, slot, lease): exclusive ownership of one GPU. A plain tuple, as a commit may bring tens of thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

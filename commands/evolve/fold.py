@@ -1,6 +1,6 @@
 """Fold commits and terms into state: dispatch by event type, and what a commit itself says (its place, its input)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -23,7 +23,7 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     **cluster.RULES,
 }
 """Every event type of the catalogue has exactly one entry (test_evolve shows it)."""
-TOGETHER: dict[type, Callable[[State, Iterable[Any]], None]] = {GangAllocated: gangs.allocated}
+TOGETHER: dict[type, Callable[[State, Sequence[Any]], None]] = {GangAllocated: gangs.allocated}
 """Events of which many come in a row, and none looks at the number of its own."""
 
 _numbered = replacer(Meta, "seq")

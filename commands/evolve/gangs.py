@@ -3,7 +3,7 @@
 A lease holds its GPUs from GangAllocated until TaskEnded or LeaseReleased, whatever is said in between (P-15).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from commands.entities import Attempt, AttemptKey, Growth, Job, Node, NodeState, RankPhase, Usage
@@ -33,13 +33,17 @@ def granted(state: State, event: GangAllocated) -> None:
     allocated(state, (event,))
 
 
-def allocated(state: State, events: Iterable[GangAllocated]) -> None:
+def allocated(state: State, events: Sequence[GangAllocated]) -> None:
     """Grants of one commit, in order. Every GPU must be free, whole and of one type: anything else is a bug, found
-    before it is in the log (P-7)."""
-    grants = _Grants(state)
-    for event in events:
-        grants.add(event)
-    grants.put()
+    before it is in the log (P-7). What they come to is put at once, for a node and a team's use what they add up to."""
+    rows, most_s = state.jobs.rows, state.policy.fair_advance_s
+    jobs = [rows[event.job_id] for event in events]
+    nodes, gpus = _taken(state, events, jobs)
+    advances_s = [fair.advance_s(job, most_s) for job in jobs]
+    _put_attempts(state, events, zip(jobs, gpus, advances_s, strict=True))
+    _put_granted(state, events, jobs)
+    state.nodes.put_all(nodes)
+    _count(state, zip(jobs, gpus, advances_s, strict=True))
 
 
 class _Taken:
@@ -53,89 +57,94 @@ class _Taken:
         self.before = self.free = node.free
         self.leases: list[tuple[JobId, int, int]] = []
 
+    def in_use(self) -> Node:
+        """The node without that."""
+        node = self.node
+        return _in_use(node, used=node.used | self.before & ~self.free, leases=(*node.leases, *self.leases))
 
-class _Grants:
-    """Grants, one by one; what they come to is put at once, for a node and a team's use what they add up to."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._grant = (state.meta.epoch, state.meta.n)
-        self._at = state.meta.at
-        self._advance_s = state.policy.fair_advance_s
-        self._nodes: dict[NodeIndex, _Taken] = {}
-        self._use: dict[tuple[TeamId, GpuType], list[int]] = {}
-        """GPUs, and GPU-seconds in advance."""
-        self._attempts: dict[AttemptKey, Attempt] = {}
-        self._jobs: dict[JobId, Job] = {}
-
-    def add(self, event: GangAllocated) -> None:
-        """The attempt and its job, and what they add."""
-        job, number = self._state.jobs.rows[event.job_id], event.attempt
-        team, gpu_type = share = (job.spec.team, job.spec.gpu_type)
-        gpus, advance_s = self._take(event, gpu_type), fair.advance_s(job, self._advance_s)
-        assert job.id not in self._jobs, f"{job.id} is granted twice"
-        self._attempts[job.id, number] = _made(
-            job_id=job.id,
-            number=number,
-            team=team,
-            gpu_type=gpu_type,
-            ranks=event.ranks,
-            phases=bytes(len(event.ranks)),
-            grant=self._grant,
-            granted_at=self._at,
-            limit_at=event.limit_at,
-            charged=gpus,
-            after_preemption=job.queue_reason is QueueReason.PREEMPTED,
-            advance_s=advance_s,
-            promised_n=event.promised_n,
-        )
-        use = self._use.get(share)
-        if use is None:
-            use = self._use[share] = [0, 0]
-        use[0] += gpus
-        use[1] += gpus * advance_s
-        self._jobs[job.id] = _out_of_the_queue(
-            job,
-            state=JobState.STARTING,
-            attempt=number,
-            front=False,
-            not_before_at=None,
-            open_attempts=(*job.open_attempts, number),
-            waited_ms=waited_ms(self._at, job),
-            waits_since=None,
-        )
-
-    def _take(self, event: GangAllocated, gpu_type: GpuType) -> int:
-        """Take the GPUs of all ranks; how many."""
-        nodes, job_id, number, gpus = self._nodes, event.job_id, event.attempt, 0
+def _taken(
+    state: State, events: Iterable[GangAllocated], jobs: Iterable[Job]
+) -> tuple[dict[NodeIndex, Node], list[int]]:
+    """The nodes without the GPUs of all ranks, and how many these are for each grant."""
+    rows, nodes, charged = state.nodes.rows, dict[NodeIndex, _Taken](), []
+    for event, job in zip(events, jobs, strict=True):
+        job_id, number, gpu_type, gpus = event.job_id, event.attempt, job.spec.gpu_type, 0
         for rank, (index, mask) in enumerate(event.ranks):
             taken = nodes.get(index)
             if taken is None:
-                taken = nodes[index] = _Taken(self._state.nodes.rows[index])
+                taken = nodes[index] = _Taken(rows[index])
             assert mask, f"{taken.node.id}: a rank without gpus"
             assert taken.free & mask == mask, f"{taken.node.id}: gpus {mask:#x} are not free"
             assert taken.gpu_type == gpu_type, f"{taken.node.id} has {taken.gpu_type}"
             taken.free ^= mask
             taken.leases.append((job_id, number, rank))
             gpus += mask.bit_count()
-        return gpus
-
-    def put(self) -> None:
-        """All of it, in the state."""
-        state = self._state
-        state.attempts.put_all(self._attempts)
-        put_jobs(state, self._jobs)
-        in_use = {}
-        for index, taken in self._nodes.items():
-            node = taken.node
-            used = node.used | taken.before & ~taken.free
-            in_use[index] = _in_use(node, used=used, leases=(*node.leases, *taken.leases))
-        state.nodes.put_all(in_use)
-        for (team, gpu_type), (gpus, in_advance) in self._use.items():
-            charge(state, team, gpu_type, gpus)
-            fair.granted(state, (team, gpu_type), gpus, in_advance)
+        charged.append(gpus)
+    return {index: taken.in_use() for index, taken in nodes.items()}, charged
 
 
+def _put_attempts(state: State, events: Iterable[GangAllocated], takes: Iterable[tuple[Job, int, int]]) -> None:
+    """`takes`: of each grant its job, GPUs, and seconds that are charged in advance."""
+    grant, at = (state.meta.epoch, state.meta.n), state.meta.at
+    state.attempts.put_all(
+        {
+            (event.job_id, event.attempt): _made(
+                job_id=event.job_id,
+                number=event.attempt,
+                team=job.spec.team,
+                gpu_type=job.spec.gpu_type,
+                ranks=event.ranks,
+                phases=_GRANTED * len(event.ranks),
+                grant=grant,
+                granted_at=at,
+                limit_at=event.limit_at,
+                charged=gpus,
+                after_preemption=job.queue_reason is QueueReason.PREEMPTED,
+                advance_s=advance_s,
+                promised_n=event.promised_n,
+            )
+            for event, (job, gpus, advance_s) in zip(events, takes, strict=True)
+        }
+    )
+
+
+def _put_granted(state: State, events: Iterable[GangAllocated], jobs: Sequence[Job]) -> None:
+    """Their jobs are out of the queue."""
+    at = state.meta.at
+    out = {
+        job.id: _out_of_the_queue(
+            job,
+            state=JobState.STARTING,
+            attempt=event.attempt,
+            front=False,
+            not_before_at=None,
+            open_attempts=(*job.open_attempts, event.attempt),
+            waited_ms=waited_ms(at, job),
+            waits_since=None,
+        )
+        for event, job in zip(events, jobs, strict=True)
+    }
+    assert len(out) == len(jobs), "a job is granted twice"
+    put_jobs(state, out)
+
+
+def _count(state: State, takes: Iterable[tuple[Job, int, int]]) -> None:
+    """Charge the teams, and their fair shares in advance."""
+    use: dict[tuple[TeamId, GpuType], list[int]] = {}
+    for job, gpus, advance_s in takes:
+        share = (job.spec.team, job.spec.gpu_type)
+        adds = use.get(share)
+        if adds is None:
+            adds = use[share] = [0, 0]
+        adds[0] += gpus
+        adds[1] += gpus * advance_s
+    for (team, gpu_type), (gpus, in_advance) in use.items():
+        charge(state, team, gpu_type, gpus)
+        fair.granted(state, (team, gpu_type), gpus, in_advance)
+
+
+_GRANTED = bytes((RankPhase.GRANTED,))
 _made = maker(Attempt)
 _ending = replacer(Attempt, "ending", "ending_at", "grace_s")
 _in_state = replacer(Job, "state")

@@ -40,10 +40,8 @@ def put_job(state: State, job: Job) -> None:
 
 def put_jobs(state: State, jobs: dict[JobId, Job]) -> None:
     """The same for many at once."""
-    before = [state.jobs.rows.get(job_id) for job_id in jobs]
-    state.jobs.put_all(jobs)
     more: dict[TeamId, int] = {}
-    for old, job in zip(before, jobs.values(), strict=True):
+    for old, job in zip(state.jobs.put_all(jobs), jobs.values(), strict=True):
         if by := _longer(state, old, job):
             more[job.spec.team] = more.get(job.spec.team, 0) + by
     for team, by in more.items():

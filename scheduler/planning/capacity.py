@@ -19,7 +19,8 @@ from scheduler.planning.pool import Block, Pool, PoolKey
 Place = tuple[Pool, Block, int, Islands]
 """Where a schedulable node is counted, its bit, and its islands."""
 _Inventory = tuple[GpuType, int, str, str, tuple[GpuSlot, ...]]
-_Taken = tuple[NodeIndex, int] | tuple[Block, int, int]
+_Taken = tuple[NodeIndex, int] | tuple[Block, int, list[NodeIndex]]
+"""A mask on one node, or all of these nodes of a block, which are also a bitset."""
 
 
 class Capacity:
@@ -82,15 +83,17 @@ class Capacity:
     def take_whole(self, chunks: Iterable[int]) -> list[NodeIndex]:
         """Take all GPUs of these nodes, which are wholly free; each bitset is of one block. Returns the nodes."""
         nodes: list[NodeIndex] = []
-        taken: dict[Block, int] = {}
+        taken: dict[Block, list[NodeIndex]] = {}
+        sums: dict[Block, int] = {}
         for bits in chunks:
             indexes = indexes_of(bits)
             nodes += indexes
             block = self.at[indexes[0]][1]
-            taken[block] = taken.get(block, 0) | bits
-        for block, bits in taken.items():
-            self._taken.append((block, bits, bits.bit_count()))
-            block.pool.move(block, bits, bits.bit_count(), block.pool.node_gpus, 0)
+            taken.setdefault(block, []).extend(indexes)
+            sums[block] = sums.get(block, 0) | bits
+        for block, bits in sums.items():
+            self._taken.append((block, bits, taken[block]))
+            block.pool.move(block, bits, len(taken[block]), block.pool.node_gpus, 0)
         self.free.update(dict.fromkeys(nodes, 0))
         return nodes
 
@@ -105,9 +108,9 @@ class Capacity:
             if len(entry) == 2:
                 masks[entry[0]] = masks.get(entry[0], 0) | entry[1]
             else:
-                block, bits, count = entry
-                block.pool.move(block, bits, count, 0, block.pool.node_gpus)
-                self.free.update(dict.fromkeys(indexes_of(bits), (1 << block.pool.node_gpus) - 1))
+                block, bits, nodes = entry
+                block.pool.move(block, bits, len(nodes), 0, block.pool.node_gpus)
+                self.free.update(dict.fromkeys(nodes, (1 << block.pool.node_gpus) - 1))
         for index, mask in masks.items():
             before = self.free[index]
             self.free[index] = after = before | mask
@@ -134,6 +137,21 @@ class Capacity:
             if pool.could_hold(spec.gpus_per_replica, replicas_min(spec), among):
                 return True
         return False
+
+    def widest(self, gpu_type: GpuType, memory_gb_min: int, ranks_min: int) -> tuple[int, int]:
+        """(GPUs of a rank, ranks): the widest of which so many would fit, were there no others, and how many of them
+        would. (0, 0) where no so many would."""
+        nodes: dict[int, int] = {}
+        for pool in self.by_type.get(gpu_type, ()):
+            usable = pool.with_memory_all(memory_gb_min)
+            for free, bits in enumerate(pool.nodes):
+                if free and bits:
+                    nodes[free] = nodes.get(free, 0) + (bits & usable).bit_count()
+        for each in range(max(nodes, default=0), 0, -1):
+            ranks = sum(count * (free // each) for free, count in nodes.items())
+            if ranks >= ranks_min:
+                return each, ranks
+        return 0, 0
 
     def picture(self) -> dict[PoolKey, tuple[object, ...]]:
         """All that decisions rest on, to compare with another: equal states have equal pictures."""

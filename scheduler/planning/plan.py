@@ -25,6 +25,7 @@ from scheduler.planning.pools import Pools
 from scheduler.planning.presets import plan_plainly
 from scheduler.planning.queue import Queue
 from scheduler.planning.quota import Shares
+from scheduler.planning.sure import RowFailed
 from scheduler.planning.trial import HeldBits, Trial
 from scheduler.planning.turns import Memory, Turns
 from scheduler.planning.victims import VictimIndex
@@ -87,11 +88,25 @@ class Planner:
         try:
             if self.state.policy.preset is not Preset.DEFAULT:
                 return plan_plainly(self, now, ranks_max)
-            return Cycle(self, now, ranks_max).run()
+            return self._cycle(now, ranks_max)
         finally:
-            self.capacity.undo()
-            self.shares.undo()
-            self.victims.undo()
+            self._undo()
+
+    def _cycle(self, now: Instant, ranks_max: int) -> Plan:
+        """By rows of starts where it can be; by one at a time where a bug is met in a row, so that it is known whose
+        job it is."""
+        try:
+            return Cycle(self, self.trial(now), ranks_max).run()
+        except RowFailed:
+            self._undo()
+            trial = self.trial(now)
+            trial.in_rows = False
+            return Cycle(self, trial, ranks_max).run()
+
+    def _undo(self) -> None:
+        self.capacity.undo()
+        self.shares.undo()
+        self.victims.undo()
 
     def _nobody_waits(self, now: Instant) -> bool:
         """Is there nobody in the queue, nothing held or pledged, and nobody who could grow? Then no step finds anything
@@ -126,10 +141,10 @@ def _matters(change: Change) -> bool:
 class Cycle:
     """One run of the steps."""
 
-    def __init__(self, planner: Planner, now: Instant, ranks_max: int) -> None:
+    def __init__(self, planner: Planner, trial: Trial, ranks_max: int) -> None:
         self._planner = planner
-        self._trial = planner.trial(now)
-        self._turns = Turns(planner, self._trial, ranks_max)
+        self._trial = trial
+        self._turns = Turns(planner, trial, ranks_max)
         self._pledges_over: list[tuple[JobId, PledgeEnd]] = []
         self._resizes: list[Resize] = []
         self._tries = 0

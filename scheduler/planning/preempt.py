@@ -63,7 +63,26 @@ def make_room(
         if not (trial.taken or trial.stopping):
             victims.failed[shape, own] = victims.next_change_at()
         return None
-    return _take(trial, victims, job, *best)
+    room = _take(trial, victims, job, *best)
+    victims.latest = (victims.mark(), asks)
+    return room
+
+
+def make_another(trial: Trial, victims: VictimIndex, job: Job, covered: bool, own: Own) -> Room | None:
+    """Room for a job right after room was made for one that is alike, of no reserved nodes: the same search goes on.
+    None where something came between, or there is no room more: then it is asked for as for any other. `own`: what its
+    quota gives with nobody stopped, which suffices."""
+    mark, asks = victims.latest
+    if mark != victims.mark() or not _holds(asks, covered, own.covered_room):
+        return None
+    for ask in asks:
+        ask.job = job
+    best = _search(trial, victims, asks, own)
+    if best is None:
+        return None
+    room = _take(trial, victims, job, *best)
+    victims.latest = (victims.mark(), asks)
+    return room
 
 
 def _room_within(trial: Trial, victims: VictimIndex, job: Job, covered: bool, own: Own) -> Room | None:
@@ -126,7 +145,7 @@ def _asks(
     spec = least(job.spec)
     room = trial.shares.standing((spec.team, spec.gpu_type)).covered_room
     known: list[Ask] | None = victims.asks.get(shape) if shape is not None else None
-    if known is not None and all(ask.covered == (covered and ask.gpus <= room) for ask in known):
+    if known is not None and _holds(known, covered, room):
         for ask in known:
             ask.job = job
         return known
@@ -140,6 +159,11 @@ def _asks(
     if shape is not None:
         victims.asks[shape] = asks
     return asks
+
+
+def _holds(asks: Iterable[Ask], covered: bool, covered_room: int) -> bool:
+    """Would they be covered, or not, as they were?"""
+    return all(ask.covered == (covered and ask.gpus <= covered_room) for ask in asks)
 
 
 def _search(trial: Trial, victims: VictimIndex, asks: list[Ask], own: Own) -> tuple[Ask, Found] | None:
@@ -233,12 +257,11 @@ def _take(
 ) -> Room:
     """`own`: those of its team that are stopped for its quota's sake, already."""
     there = [rank.key for rank in found.victims]
-    levels = [victims.entries[key].level for key in there]
-    borrowed = any(map(_is_borrowed, levels))
+    borrowed = [_is_borrowed(victims.entries[key].level) for key in there]
     stopped = tuple(sorted((*own, *there)))
     freed = victims.stop(there)
     trial.stopping.update(stopped)
-    if own or not all(map(_is_borrowed, levels)):
+    if own or not all(borrowed):
         trial.uncovers.update(_uncovered(trial, stopped))
     ranks = _lay(trial, victims, ask, found.nodes)
     by_node = _by_node(ranks)
@@ -259,7 +282,7 @@ def _take(
         trial.left_over.add(job.spec.gpu_type)
     victims.settle()
     trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
-    rule = _rule(stopped, ask.covered and borrowed)
+    rule = _rule(stopped, ask.covered and any(borrowed))
     if rule is PreemptionRule.RECLAIM:
         trial.reclaims.add((job.spec.team, job.spec.gpu_type))
     return _room(
@@ -280,9 +303,9 @@ def _leaves_over(
 ) -> bool:
     """Does more come free by it than the room takes? Then it is there for others to wait for."""
     attempts = trial.state.attempts.rows
-    for key in stopped:
-        for index, mask in attempts[key].held:
-            if mask & ~room.get(index, 0):
+    for attempt in map(attempts.__getitem__, stopped):
+        for rank, (index, mask) in enumerate(attempt.ranks):
+            if mask & ~room.get(index, 0) and attempt.live(rank):
                 return True
     return any(
         attempts[key].live(rank) and mask & ~room.get(index, 0)

@@ -304,8 +304,10 @@ class Ground:
 
     def at_least(self, view: int, count: int) -> int:
         """Bitset of the nodes that could give `count` GPUs or more."""
+        if count <= 0:
+            return self.all
         bits = 0
-        for nodes in self.views[view][max(0, count) :]:
+        for nodes in self.views[view][count:]:
             if nodes:
                 bits |= nodes
         return bits

@@ -1,5 +1,6 @@
 """Room for a job of less than a node's worth on one node: one victim where one is enough, else as few as it takes."""
 
+from functools import partial
 from itertools import combinations
 
 from events.ids import NodeIndex
@@ -59,12 +60,13 @@ def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
                 firsts.append(found)
     if not firsts:
         return None
-    rank, index = firsts[0] if len(firsts) == 1 else min(firsts, key=lambda found: _tie(ask, *found))
+    rank, index = firsts[0] if len(firsts) == 1 else min(firsts, key=partial(_tie, ask))
     return Found(number, ask.cost((rank,)), [index], [rank])
 
 
-def _tie(ask: Ask, rank: Rank, index: NodeIndex) -> tuple[object, ...]:
+def _tie(ask: Ask, found: tuple[Rank, NodeIndex]) -> tuple[object, ...]:
     """Between victims with as few GPUs and as little work lost."""
+    rank, index = found
     return (-ask.index.over_share(rank.team, ask.spec.gpu_type), rank[3:], index)
 
 

@@ -19,6 +19,8 @@ from events.job import CLASS_RANK, JobSpec, QueueReason, Topology
 from scheduler.planning.order import HOUR_MS, EntryKey, entry_key
 
 Entry = tuple[EntryKey, JobId]
+NodesAsked = tuple[GpuType, int]
+"""(type, least memory of a GPU in GB)."""
 ELEMENT_RANKS = 3
 """The start of an array's element writes one event more: it counts as so many ranks more of what a commit holds."""
 LIMIT_STEPS = 8
@@ -76,14 +78,14 @@ def hint_key(hint: Topology) -> tuple[object, ...]:
 class Line:
     """The queued jobs of one shape, in order.
 
-    `each`: GPUs of a rank; `gpus`: of the smallest gang that will do. `alone`: it starts only covered. `charge`: GPUs
-    that each is charged for at least, 0: to be reckoned. `failed`: what the planner remembers of the last try
-    (scheduler.planning.turns).
+    `each`: GPUs of a rank; `gpus`: of the smallest gang that will do; `single`: one rank is all. `alone`: it starts
+    only covered. `charge`: GPUs that each is charged for at least, 0: to be reckoned. `failed`: what the planner
+    remembers of the last try (scheduler.planning.turns).
     """
 
     __slots__ = (
         *("alone", "charge", "class_rank", "each", "entries", "failed", "gpu_type", "gpus"),
-        *("share", "spec", "team"),
+        *("nodes", "share", "single", "spec", "team"),
     )
 
     def __init__(self, job: Job, policy: Policy) -> None:
@@ -95,6 +97,8 @@ class Line:
         self.share = (self.team, self.gpu_type)
         self.each = job.spec.gpus_per_replica
         self.gpus = replicas_min(job.spec) * self.each
+        self.single = job.spec.replicas == 1 and job.spec.elastic is None
+        self.nodes: NodesAsked = (self.gpu_type, job.spec.gpu_memory_gb_min)
         self.alone = starts_only_covered(policy, job)
         self.charge = 0
         self.failed: object = None

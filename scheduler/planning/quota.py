@@ -171,13 +171,15 @@ class Shares:
 
     # What a cycle grants
 
-    def start(self, key: ShareKey, gpus: int) -> None:
+    def start(self, standing: Standing, gpus: int) -> None:
         """Count the GPUs of a start for trial: covered if they still fit in the guarantee."""
-        self.grant(key, gpus, gpus <= self.standing(key).covered_room)
+        self._count(standing, gpus, gpus <= standing.covered_room)
 
     def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
         """Count GPUs for trial; `undo` takes them off."""
-        standing = self._known.get(key) or self.standing(key)
+        self._count(self.standing(key), gpus, covered)
+
+    def _count(self, standing: Standing, gpus: int, covered: bool) -> None:
         standing.count(gpus, covered)
         self._granted.append((standing, gpus, covered))
         self.version += 1

@@ -34,6 +34,9 @@ class Trial:
     capacity: Capacity
     shares: Shares
     pools: Pools | None = None
+    in_rows: bool = True
+    """May starts that are sure be found in rows (scheduler.planning.sure), and rooms for jobs that are alike go on with
+    one search? Else each turn is by itself."""
     reservations: dict[ReservationKey, Reservation] = field(default_factory=dict)
     stopping: set[AttemptKey] = field(default_factory=set)
     uncovers: set[ShareKey] = field(default_factory=set)

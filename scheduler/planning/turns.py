@@ -5,9 +5,9 @@ about is remembered, with all that could change it: to try again would only cost
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from commands.entities import Attempt, Job, Node, Reservation, ReservationKey
+from commands.entities import Job, Reservation, ReservationKey
 from commands.evolve.fair import advance_s
 from commands.plan import Hold, Placement, Ranks, Room
 from commands.rows import maker
@@ -18,7 +18,9 @@ from events.reservation import FreedBecause
 from scheduler.planning import elastic, preempt, reserve
 from scheduler.planning.fit import find_with_fallback, one_rank
 from scheduler.planning.forecast import UNLIMITED
+from scheduler.planning.moved import moved
 from scheduler.planning.preempt_ground import could_empty, could_give, levels_of
+from scheduler.planning.preempt_own import Own
 from scheduler.planning.queue import ELEMENT_RANKS, Line
 from scheduler.planning.quota import Standing
 from scheduler.planning.trial import Trial
@@ -52,7 +54,7 @@ class Memory:
             if change.table == "policies" or (change.table == "meta" and change.old.epoch != change.new.epoch):
                 self._holders.clear()
                 self._since += 1
-            elif (gpu_type := _moved(change)) is not None:
+            elif (gpu_type := moved(change)) is not None:
                 self.moves[gpu_type] = self.moves.get(gpu_type, 0) + 1
 
     def of(self, line: Line, holder: JobId | None) -> "Note | None":
@@ -79,40 +81,6 @@ class Note(NamedTuple):
     since: int
 
 
-def _moved(change: Change) -> GpuType | None:
-    """The type on which the change could let somebody be displaced who could not be before."""
-    old, new = change.old, change.new
-    row = new if new is not None else old
-    matters = _MATTERS.get(change.table)
-    if matters is None or (matters(old) if old is not None else ()) == (matters(new) if new is not None else ()):
-        return None
-    gpu_type: GpuType = row.spec.gpu_type if change.table == "jobs" else row.gpu_type
-    return gpu_type
-
-
-def _stake(attempt: Attempt) -> Stamp:
-    ends = (attempt.ending_at, attempt.limit_at, attempt.running_at)
-    return (attempt.charged, *ends, attempt.ranks, attempt.growths, attempt.stopping, attempt.stopping_at)
-
-
-def _room(node: Node) -> Stamp:
-    return (node.used, node.broken, node.pledged, node.state, node.drained, node.confirmed, node.block, node.gpus)
-
-
-def _rank(job: Job) -> Stamp:
-    """Of a job that holds GPUs."""
-    return (job.priority_class, job.preempted_at, job.open_attempts) if job.open_attempts else ()
-
-
-_MATTERS: dict[str, Callable[[Any], object]] = {
-    "attempts": _stake,
-    "nodes": _room,
-    "jobs": _rank,
-    "quotas": lambda quota: quota,
-    "pledges": lambda pledge: pledge,
-}
-
-
 class Turns:
     """What one cycle gives, as it is given."""
 
@@ -136,6 +104,8 @@ class Turns:
         self._advance_s = trial.policy.fair_advance_s
         self._asked: tuple[object, bool] = (None, False)
         """Who was asked about last, and whether anybody might make room for it."""
+        self._roomy: Line | None = None
+        """Where the last room was made, for the next of its line."""
         self._touched: set[GpuType] = set()
         """Types of which something was taken."""
 
@@ -174,6 +144,21 @@ class Turns:
     def _holdings(self) -> "tuple[dict[ReservationKey, Reservation], list[Hold], list[Over]]":
         """What is held so far, to come back to."""
         return self._trial.reservations.copy(), self.holds.copy(), self.holds_over.copy()
+
+    def count(self, job: Job, ranks: int) -> None:
+        """A start takes of what a commit holds."""
+        self.ranks_left -= ranks
+        if job.elements is not None:
+            self.elements[job.id] = self.elements.get(job.id, 0) + 1
+            self.ranks_left -= ELEMENT_RANKS
+
+    def started(self, gpu_type: GpuType, jobs: list[JobId], until: list[int], places: list[Ranks]) -> None:
+        """Starts that are counted already, in order. `until`: when each is expected to end."""
+        self._touched.add(gpu_type)
+        self.given += len(jobs)
+        self._trial.taken += zip(until, places, strict=True)
+        self._unreckoned += places
+        self.placements += [_placement(job_id=job_id, ranks=ranks) for job_id, ranks in zip(jobs, places, strict=True)]
 
     def elements_left(self, job_id: JobId) -> bool:
         """Is it an array of which this cycle started an element, and may start more (R-7)? It keeps its entry."""
@@ -272,6 +257,9 @@ class Turns:
             else:
                 self._hold(job, reserve.overtaken(self._trial, job, covered))
             return False
+        own = Own((), standing.room, standing.covered_room, alone)
+        if self._roomy is line and self._make_another(job, covered, own):
+            return True
         gpus_max = standing.covered_room if alone else standing.room
         if self._start_on_free(job, gpus_max):
             return True
@@ -279,6 +267,7 @@ class Turns:
         if lower and self._overtakes(lower, lambda: self._start_on_free(job, gpus_max)):
             return True
         if self._make_room(job, covered):
+            self._roomy = line
             return True
         if lower and self._overtakes(lower, lambda: self._make_room(job, covered)):
             return True
@@ -330,18 +319,15 @@ class Turns:
     def _start(self, job: Job, ranks: Ranks, fallback: bool) -> None:
         trial, spec = self._trial, job.spec
         gpus = ranks[0][1].bit_count() if len(ranks) == 1 else sum([mask.bit_count() for _, mask in ranks])
-        trial.shares.start((spec.team, spec.gpu_type), gpus)
+        trial.shares.start(trial.shares.standing((spec.team, spec.gpu_type)), gpus)
         self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
         self._touched.add(spec.gpu_type)
-        if job.elements is not None:
-            self.elements[job.id] = self.elements.get(job.id, 0) + 1
-            self.ranks_left -= ELEMENT_RANKS
+        self.count(job, len(ranks))
         left_s = job.left_s
         until = UNLIMITED if left_s is None else trial.now + left_s * 1000
         trial.taken.append((until, ranks))
         self._unreckoned.append(ranks)
         self.placements.append(_placement(job_id=job.id, ranks=ranks, fallback=fallback))
-        self.ranks_left -= len(ranks)
         if trial.reservations:
             self._over(job.id, FreedBecause.STARTED)
 
@@ -367,11 +353,20 @@ class Turns:
                 planner.victims.taken(index, trial.capacity.free[index])
         self._unreckoned.clear()
         room = preempt.make_room(trial, planner.forecast, job, covered, planner.victims)
-        if room is None:
+        return room is not None and self._made(room, job)
+
+    def _make_another(self, job: Job, covered: bool, own: Own) -> bool:
+        """For a job of the line for which the last room was made, as nothing free would do: even less is free now."""
+        trial = self._trial
+        if trial.reservations or not (self._all_alike and trial.in_rows) or self._unreckoned or job.spec.elastic:
             return False
+        room = preempt.make_another(trial, self._planner.victims, job, covered, own)
+        return room is not None and self._made(room, job)
+
+    def _made(self, room: Room, job: Job) -> bool:
         self._touched.add(job.spec.gpu_type)
         self.rooms.append(room)
-        trial.taken.append((UNLIMITED, room.ranks))
+        self._trial.taken.append((UNLIMITED, room.ranks))
         return True
 
     def _over(self, job_id: JobId, because: FreedBecause) -> None:

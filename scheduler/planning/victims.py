@@ -28,6 +28,9 @@ from scheduler.planning.preempt_ground import (
 )
 from scheduler.planning.quota import ShareKey, Shares
 
+NOTHING = (-1, None)
+NOWHERE = NodeIndex(0)
+
 
 class VictimIndex:
     """The index over the fleet."""
@@ -45,6 +48,8 @@ class VictimIndex:
         saves work."""
         self.asks: dict[object, Any] = {}
         """Searches of this cycle, by shape."""
+        self.latest: tuple[int, Any] = NOTHING
+        """The search for the last room that was made, and the place in the trial after it."""
         self.turned = 0
         """Rises when somebody is a victim of another level, as by time alone, or about to give other ranks back."""
         self.elastic: dict[AttemptKey, None] = {}
@@ -271,30 +276,29 @@ class VictimIndex:
 
     def stop(self, keys: Iterable[AttemptKey]) -> dict[NodeIndex, int]:
         """Attempts are to be stopped: their GPUs are about to come free, by node. `settle` has to follow."""
-        touched: dict[NodeIndex, set[Rank]] = {}
+        touched: dict[NodeIndex, list[Rank]] = {}
         for key in keys:
-            self._trial.append((key, entry := self.entries[key], NodeIndex(0), 0))
+            self._trial.append((key, entry := self.entries[key], NOWHERE, 0))
             self._stopped.add(key)
             self._count_stopped(entry, 1)
             self.entries[key] = entry.awaited()
             for index in entry.nodes:
-                touched.setdefault(index, set()).add(entry.rank)
+                touched.setdefault(index, []).append(entry.rank)
         return {index: self._free_of(place, touched[index]) for index in touched if (place := self.places.get(index))}
 
-    def _free_of(self, place: Place, ranks: set[Rank]) -> int:
+    def _free_of(self, place: Place, ranks: list[Rank]) -> int:
         """Mask of what they hold on the node."""
-        left, freed = list[Item](), 0
+        gone, left, freed = list[Item](), list[Item](), 0
         for item in place.items:
-            if item.rank in ranks:
-                freed |= item.mask
-                place.ground.rank_out(item, place.index)
-                self.held_by[item.rank.team, item.level] &= ~place.bit
-            else:
-                left.append(item)
-        place.awaited |= freed
+            (gone if item.rank in ranks else left).append(item)
         place.items = tuple(left)
-        for item in left:
-            self.held_by[item.rank.team, item.level] |= place.bit
+        held = {(item.rank.team, item.level) for item in left}
+        for item in gone:
+            freed |= item.mask
+            place.ground.rank_out(item, place.index)
+            if (item.rank.team, item.level) not in held:
+                self.held_by[item.rank.team, item.level] &= ~place.bit
+        place.awaited |= freed
         self._changed.add(place)
         return freed
 
@@ -312,7 +316,7 @@ class VictimIndex:
         """An attempt gives ranks back: their GPUs are about to come free. `settle` has to follow."""
         entry, attempt = self.entries[key], self._state.attempts[key]
         gone = frozenset(ranks)
-        self._trial.append((key, entry, NodeIndex(0), 0))
+        self._trial.append((key, entry, NOWHERE, 0))
         self.entries[key] = entry._replace(lent=entry.lent - gone, going=entry.going | gone)
         for rank in gone:
             index, mask = attempt.ranks[rank]
@@ -371,6 +375,7 @@ class VictimIndex:
             self._taken.clear()
             self._pledged.clear()
             self.asks.clear()
+        self.latest = NOTHING
         self._changed.clear()
         self._over.clear()
 

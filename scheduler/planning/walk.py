@@ -16,6 +16,7 @@ from commands.shape import least_charge
 from events.ids import GpuType, JobId, TeamId
 from scheduler.planning.order import EntryKey, Turn, turn
 from scheduler.planning.queue import Line
+from scheduler.planning.sure import Row
 from scheduler.planning.trial import Trial
 from scheduler.planning.used_up import borrows, used_up
 
@@ -40,6 +41,7 @@ class _Walk:
         self._planner = planner
         self._trial = trial
         self._turns = turns
+        self._row = Row(planner, trial, turns)
         self._now = trial.now
         self._ease_percent = trial.policy.ease_per_hour_percent
         self._heads: dict[TeamId, list[Head]] = {}
@@ -86,15 +88,20 @@ class _Walk:
         while teams and turns.ranks_left > 0:
             team = teams[0][1]
             heads = self._heads[team]
-            gpu_type = heads[0][5].gpu_type
-            if not self._serve(team, heads) and self._leave_out(gpu_type):
-                teams = self._in_order()
-                continue
+            line = heads[0][5]
+            if self._row.join(line, heads[0][3]):
+                self._go_on(heads)
+            else:
+                self._row.place()
+                if not self._serve(team, heads) and self._leave_out(line.gpu_type):
+                    teams = self._in_order()
+                    continue
             self._refresh(heads)
             if heads:
                 heapreplace(teams, (self._turn(heads[0]), team))
             else:
                 heappop(teams)
+        self._row.place()
 
     def _in_order(self) -> list[tuple[Turn, TeamId]]:
         """The teams that have somebody left, as a heap of heaps."""
@@ -153,16 +160,9 @@ class _Walk:
 
     def _serve(self, team: TeamId, heads: list[Head]) -> bool:
         """The turn of a team's first. False: it came to nothing."""
-        borrowing, _, _, job_id, place, line, last = heads[0]
+        _, _, _, job_id, place, line, _ = heads[0]
         if self._turns.take(line, job_id):
-            after = place + 1
-            if self._turns.elements and self._turns.elements_left(job_id):
-                after = place
-            if after < len(line.entries) and not (last and after > place):
-                key, job_id = line.entries[after]  # whether it borrows is seen once it is the first (_refresh)
-                heapreplace(heads, (borrowing, line.class_rank, key, job_id, after, line, last))
-            else:
-                heappop(heads)
+            self._go_on(heads)
             return True
         self.tries += 1
         self._left[team] -= 1
@@ -174,6 +174,18 @@ class _Walk:
         else:
             heappop(heads)
         return False
+
+    def _go_on(self, heads: list[Head]) -> None:
+        """The first has had its turn: after it comes the next of its line, or the next element of its array."""
+        borrowing, class_rank, _, job_id, place, line, last = heads[0]
+        after = place + 1
+        if self._turns.elements and self._turns.elements_left(job_id):
+            after = place
+        if after < len(line.entries) and not (last and after > place):
+            key, job_id = line.entries[after]  # whether it borrows is seen once it is the first (_refresh)
+            heapreplace(heads, (borrowing, class_rank, key, job_id, after, line, last))
+        else:
+            heappop(heads)
 
     def _holder_after(self, line: Line, place: int) -> int | None:
         """The next job of the line that has nodes held."""

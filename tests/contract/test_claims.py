@@ -21,7 +21,7 @@ A, B = LeaseId("j_a.1.0"), LeaseId("j_b.1.0")
 
 
 def claim(node: str, gpu: int, lease: LeaseId = A) -> Claim:
-    return Claim(node_id=NodeId(node), gpu=gpu, lease_id=lease)
+    return (NodeId(node), gpu, lease)
 
 
 @pytest_asyncio.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -16,7 +16,7 @@ from events.ids import ClusterId, Epoch, Instant, LeaseId, LogId, NodeId
 from scheduler.claims import PostgresClaims
 from scheduler.control import PostgresLeadership, migrate
 from scheduler.memory import MemoryClaims, MemoryControl, MemoryLeadership
-from scheduler.ports import Claim, Claims, Deposed, Leadership, Tenure, UnknownOutcome
+from scheduler.ports import Claims, Deposed, Leadership, Tenure, UnknownOutcome
 from tests.servers.waiting import until_async
 
 EU = ClusterId("eu-1")
@@ -245,7 +245,7 @@ async def test_the_holder_before_loses_its_connections(postgres_dsn: str) -> Non
     site = PostgresSite(postgres_dsn)
     first, other = await take(site, "a"), site.claims("other")
     held = site.claims("a")
-    claim = Claim(node_id=NodeId("n0"), gpu=0, lease_id=LeaseId("j_a.1.0"))
+    claim = (NodeId("n0"), 0, LeaseId("j_a.1.0"))
     assert await held.claim(first, [claim]) == ()
     with pytest.raises(Deposed):
         await other.release(replace(first, nonce=first.nonce[::-1]), [])  # type: ignore[arg-type]
@@ -263,5 +263,5 @@ async def test_the_holder_before_loses_its_connections(postgres_dsn: str) -> Non
     await until_async(gone, what="the deposed holder's connection ends")
     assert "signalbox-claims-other" in await names()
     with pytest.raises((UnknownOutcome, Deposed)):
-        await held.claim(first, [claim._replace(gpu=1)])
+        await held.claim(first, [(NodeId("n0"), 1, LeaseId("j_a.1.0"))])
     await site.close()

@@ -101,7 +101,7 @@ class History:
             elif isinstance(event, JobFinished):
                 assert event.job_id not in self.finished, f"R-3: {event.job_id} ended twice"
                 self.finished.add(event.job_id)
-        expected = [Claim(node_id=node, gpu=gpu, lease_id=held) for (node, gpu), held in self.claims.items()]
+        expected = [(node, gpu, held) for (node, gpu), held in self.claims.items()]
         assert sorted(expected, key=_place) == sorted(all_claims(self.state), key=_place), "I-2"
         for name in self.names:
             known = job_id(name) in self.state.jobs or job_id(name) in self.state.ended
@@ -111,9 +111,9 @@ class History:
         job = self.state.jobs[event.job_id]
         assert len(event.ranks) == job.spec.replicas, "I-3"
         assert not breaks_hint(self.state, demanded(job.spec), event.ranks), "R-33"
-        for claim in claims_of(self.state, [event]):
-            assert _place(claim) not in self.claims, f"I-1: {claim}"
-            self.claims[_place(claim)] = claim.lease_id
+        for node_id, gpu, lease in claims_of(self.state, [event]):
+            assert (node_id, gpu) not in self.claims, f"I-1: {node_id}/{gpu} for {lease}"
+            self.claims[node_id, gpu] = lease
 
     # People
 
@@ -353,7 +353,7 @@ def _gone(lease: LeaseId, end: TaskEnd, exit_code: int | None = None, finished: 
 
 
 def _place(claim: Claim) -> tuple[NodeId, int]:
-    return (claim.node_id, claim.gpu)
+    return claim[:2]
 
 
 WEIGHTS: list[tuple[Callable[[History], None], int]] = [

@@ -196,13 +196,13 @@ class Auditor:
 
     def check_claims(self) -> None:
         """Claims hold every live lease of the log (I-2), and whatever really runs."""
-        for claim in all_claims(self.state):
-            held = self._claims.get((claim.node_id, claim.gpu))
-            if held is None or held.lease_id != claim.lease_id:
-                self._found("I-2", f"{claim.lease_id} lives on {claim.node_id}/{claim.gpu}, claimed is {held}")
+        for node_id, slot, live in all_claims(self.state):
+            held = self._claims.get((node_id, slot))
+            if held is None or held.lease_id != live:
+                self._found("I-2", f"{live} lives on {node_id}/{slot}, claimed is {held}")
         for node, leases in self._running().items():
             known = self.state.node_by_id(NodeId(node))
-            slots = {slot.uuid: gpu for gpu, slot in enumerate(known.gpus)} if known is not None else {}
+            slots = {one.uuid: gpu for gpu, one in enumerate(known.gpus)} if known is not None else {}
             for lease, gpus in leases.items():
                 for gpu in gpus:
                     held = self._claims.get((NodeId(node), slots.get(gpu, -1)))

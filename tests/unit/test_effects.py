@@ -147,7 +147,7 @@ class TestClaims:
         """On a report, or by reconciliation."""
         ready.given(runs("a", **GANG)).when(ended("a", 0))
         assert releases_of(ready.events) == [lease_id(job_id("a"), 1, 0)]
-        assert {claim.lease_id for claim in all_claims(ready.state)} == {lease("a", 1)}
+        assert {held for _, _, held in all_claims(ready.state)} == {lease("a", 1)}
         ready.when(registers("n1", running=()))
         assert releases_of(ready.events) == [lease_id(job_id("a"), 1, 1)]
         assert all_claims(ready.state) == []
@@ -156,4 +156,4 @@ class TestClaims:
         """The GPUs are quarantined: their claims stay (P-15)."""
         ready.given(runs("a")).when(lost("n0"))
         assert releases_of(ready.events) == []
-        assert [claim.lease_id for claim in all_claims(ready.state)] == [lease("a")]
+        assert [held for _, _, held in all_claims(ready.state)] == [lease("a")]
