@@ -4,10 +4,15 @@ A gang starts after a while, runs for as long as its work takes, and saves a che
 stands still, saves, and exits; what takes longer to save than the grace is killed unsaved. What stops with a fault is
 not saved. A job resumes where the state says that it was saved: the step of its newest checkpoint is the work done by
 then, in ms.
+
+The saves of each interval let nothing fit that did not, and there are more of them than of all else. They make no
+instant of their own: they are taken together, before the next thing that happens or a minute after the first of them.
+What is kept is what was done when each was written; only the state dates it by up to that minute later.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import Any
 
 from commands.decide.attempts import FAULTS
@@ -88,8 +93,10 @@ class Agents:
         self._registers: dict[NodeIndex, Register] = {}
         self._unsent: dict[NodeIndex, list[FromNode]] = {}
         self._written: dict[NodeIndex, int] = {}
-        self._saved: dict[JobId, int] = {}
-        """Job -> sequence of the newest checkpoint that it wrote."""
+        self._saves: list[tuple[Instant, AttemptKey, int]] = []
+        """A heap of what saves next: when, which attempt, and its interval in ms."""
+        self._saved: dict[JobId, tuple[int, Instant]] = {}
+        """Job -> sequence of the newest checkpoint that it wrote, and when it did."""
 
     def register(self, said: Register) -> FromNode:
         """A node's agent registers for the first time."""
@@ -142,7 +149,7 @@ class Agents:
         self._go_on(key, run)
         interval_ms = job.spec.checkpoint.interval_s * 1000
         if now + interval_ms < run.ends_at:
-            self._in(interval_ms, lambda: self._saves(key, interval_ms))
+            heappush(self._saves, (Instant(now + interval_ms), key, interval_ms))
 
     def _go_on(self, key: AttemptKey, run: Run) -> None:
         """At the speed that its size and place give it; its end moves with that."""
@@ -191,24 +198,38 @@ class Agents:
         if key in self.runs and attempt is not None and attempt.live(rank):
             self._say(attempt, rank, TaskEndedReport, end=TaskEnd.STOPPED, exit_code=SIGTERMED)
 
-    def _saves(self, key: AttemptKey, interval_ms: int) -> None:
-        """A checkpoint each interval, as long as it runs."""
-        run = self.runs.get(key)
-        if run is None or not run.speed:
-            return
-        self._save(key, run)
-        if self._clock() + interval_ms < run.ends_at:
-            self._in(interval_ms, lambda: self._saves(key, interval_ms))
+    # Checkpoints
 
-    def _save(self, key: AttemptKey, run: Run, rank: int | None = None) -> None:
+    def saves_at(self) -> Instant | None:
+        """When the next save of an interval is due; None: never, as things are."""
+        return self._saves[0][0] if self._saves else None
+
+    def save_until(self, until: Instant) -> Instant:
+        """Write what is due by then, each at its time, as long as it runs; when the last of it was due."""
+        saves, at = self._saves, self._clock()
+        while saves and saves[0][0] <= until:
+            at, key, interval_ms = heappop(saves)
+            run = self.runs.get(key)
+            if run is None or not run.speed:
+                continue
+            self._save(key, run, at)
+            if at + interval_ms < run.ends_at:
+                heappush(saves, (Instant(at + interval_ms), key, interval_ms))
+        return at
+
+    def saved_at(self, job_id: JobId) -> Instant:
+        """When a job wrote its newest checkpoint."""
+        return self._saved[job_id][1]
+
+    def _save(self, key: AttemptKey, run: Run, at: Instant, *, rank: int | None = None) -> None:
         attempt = self._state.attempts[key]
         if rank is None:
             rank = next((rank for rank in range(len(attempt.ranks)) if attempt.live(rank)), None)
         if rank is None:
             return
-        sequence = self._saved[key[0]] = self._saved.get(key[0], 0) + 1
-        step = run.done(self._clock())
-        self._say(attempt, rank, _checkpoint, sequence=sequence, uri="replay", size_bytes=1, step=step)
+        sequence = self._saved[key[0]][0] + 1 if key[0] in self._saved else 1
+        self._saved[key[0]] = (sequence, at)
+        self._say(attempt, rank, _checkpoint, sequence=sequence, uri="replay", size_bytes=1, step=run.done(at))
 
     def _end(self, key: AttemptKey) -> None:
         """The work is done, unless it was told to stop before, or goes on for longer."""
@@ -240,7 +261,7 @@ class Agents:
         if run is None or key not in self._state.attempts:
             return
         if saved:
-            self._save(key, run)
+            self._save(key, run, self._clock())
         self._gone(key, TaskEnd.STOPPED, SIGTERMED)
 
     def _gone(self, key: AttemptKey, end: TaskEnd, exit_code: int | None, *, finished: bool = False) -> None:

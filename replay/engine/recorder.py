@@ -29,8 +29,10 @@ NOT_ITS_OWN = {*FAULTS, EndReason.NO_PROGRESS}
 class Recorder:
     """What one replay came to so far."""
 
-    def __init__(self, core: Core, *, sample_s: int = 900) -> None:
+    def __init__(self, core: Core, saved_at: Callable[[JobId], Instant], *, sample_s: int = 900) -> None:
         self._core = core
+        self._saved_at = saved_at
+        """When a job wrote its newest checkpoint."""
         self._meters = Meters(core.state)
         self._sample_ms = sample_s * 1000
         self._sampled_at = core.now
@@ -110,7 +112,7 @@ class Recorder:
         self._open[event.job_id, event.attempt].runs(self._core.now)
 
     def _checkpoint(self, event: CheckpointRecorded) -> None:
-        self._open[event.job_id, event.attempt].saved(self._core.now)
+        self._open[event.job_id, event.attempt].saved(self._saved_at(event.job_id))
 
     def _ending(self, event: GangEnding) -> None:
         self._open[event.job_id, event.attempt].stops(self._core.now, event.reason)

@@ -29,6 +29,8 @@ from replay.outcome import Outcome
 from replay.scenario import Anew, Arrival, Scenario, Silence, TeamQuota
 
 MESSAGES_A_COMMIT = 256
+SAVES_TOGETHER_MS = 60_000
+"""Saves of an interval are taken together for so long, unless something else happens."""
 NEW_OBJECTS = 100_000
 """New objects, less those that are gone again, between two looks for cycles."""
 CLUSTER = ClusterId("replay")
@@ -94,7 +96,7 @@ class Replay:
         self.scenario = scenario
         self.core = lead(CLUSTER, scenario.start_at)
         self.agents = ScriptedAgents(self.core.state, lambda: self.core.now, self._at, models=models)
-        self.recorder = Recorder(self.core, sample_s=sample_s)
+        self.recorder = Recorder(self.core, self.agents.saved_at, sample_s=sample_s)
         self._look_ms = None if look_s is None else look_s * SECOND_MS
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -192,6 +194,7 @@ class Replay:
         told = -1
         while (at := self._next()) is not None and (end_at is None or at <= end_at):
             self.recorder.until(at)
+            self._saves(at)
             self.core.now = at
             self._instant()
             part = 1000 * self._arrived // max(1, len(self.scenario.arrivals))
@@ -200,6 +203,7 @@ class Replay:
                 progress(self._progress(part))
         if end_at is not None:
             self.recorder.until(end_at)
+            self._saves(end_at)
             self.core.now = end_at
         return self.recorder.outcome(self.scenario, policy_name)
 
@@ -234,6 +238,13 @@ class Replay:
             times.append(scenario.commands[self._commanded].at)
         return times
 
+    def _saves(self, until: Instant) -> None:
+        """What saves each interval did so until then: so that what happens then sees the newest checkpoints."""
+        core, agents = self.core, self.agents
+        while (first := agents.saves_at()) is not None and first <= until:
+            core.now = agents.save_until(Instant(min(until, first + SAVES_TOGETHER_MS)))
+            self._hear_all()
+
     def _instant(self) -> None:
         """What happens now, until nothing more does."""
         moment = self._moment is not None and self._moment <= self.core.now
@@ -264,11 +275,15 @@ class Replay:
         agenda, now, agents = self._agenda, self.core.now, self.agents
         while agenda and agenda[0][0] <= now:
             heappop(agenda)[2]()
-        said, agents.said = agents.said, []
-        self._hear(said)
+        self._hear_all()
         orders, agents.orders = agents.orders, []
         for order in orders:
             self.core.command(order)
+
+    def _hear_all(self) -> None:
+        """What agents said since they were last heard."""
+        said, self.agents.said = self.agents.said, []
+        self._hear(said)
 
     def _hear(self, said: list[FromNode]) -> None:
         for first in range(0, len(said), MESSAGES_A_COMMIT):

@@ -131,7 +131,7 @@ class ScriptedAgents(Agents):
         attempt, gone = self._state.attempts[key], self._scripts[key].gone
         for rank, (own, _) in enumerate(attempt.ranks):
             if own == index and attempt.live(rank) and rank not in gone:
-                self._save(key, run, rank)
+                self._save(key, run, self._clock(), rank=rank)
                 return
 
     def _stops(self, event: GangEnding) -> None:

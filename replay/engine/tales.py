@@ -58,10 +58,10 @@ class AttemptTale:
         self.running_at = now
         self._ran_from = self._saved = self.gpu_ms
 
-    def saved(self, now: Instant) -> None:
-        """A checkpoint was accepted: of all that was done, or was until it was told to stop."""
-        self.charge(now, self._charged)
-        self._saved = self.gpu_ms if self._stopped is None else self._stopped
+    def saved(self, at: Instant) -> None:
+        """A checkpoint was accepted: of all that was done when it was written, or was until it was told to stop."""
+        done = self.gpu_ms + self._charged * max(0, at - self._since)
+        self._saved = done if self._stopped is None else self._stopped
 
     def stops(self, now: Instant, reason: EndReason) -> None:
         """It was told to."""

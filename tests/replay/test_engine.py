@@ -234,8 +234,8 @@ def test_quiet_seconds_may_be_skipped(seed: int) -> None:
     what = mixed(seed)
     skipped, each = run(what), run(what, look_s=1)
     assert each.cycles > 10 * skipped.cycles
-    assert replace(each, cycles=0, team_samples=(), samples=()) == replace(
-        skipped, cycles=0, team_samples=(), samples=()
+    assert replace(each, cycles=0, commits=0, team_samples=(), samples=()) == replace(
+        skipped, cycles=0, commits=0, team_samples=(), samples=()
     )
 
 
