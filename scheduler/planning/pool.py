@@ -195,14 +195,14 @@ class Pool:
         return 0
 
     def could_hold(self, each: int, replicas: int, among: int | None = None) -> bool:
-        """Might a gang fit on nodes of `among` (None: on any), were it not for its hint and memory? False is certain."""
+        """Might a gang fit on nodes of `among` (None: on any), its hint and memory apart? False is certain."""
         size = self.node_gpus
         if each > size or self.free_gpus < each * replicas:
             return False
         if each * replicas >= size:
             empty = self.nodes[size] if among is None else self.nodes[size] & among
             return empty.bit_count() * (size // each) >= replicas
-        return any(self.nodes[each:]) if among is None else any([nodes & among for nodes in self.nodes[each:]])
+        return any(self.nodes[each:]) if among is None else any(nodes & among for nodes in self.nodes[each:])
 
     def best_node(self, gpus: int, usable: int | None, prefer: int) -> int:
         """Bit of the node on which `gpus` GPUs fit best, 0 where there is none: the fewest free GPUs that hold them,

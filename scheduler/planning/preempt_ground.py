@@ -316,7 +316,7 @@ class Ground:
 def could_give(grounds: Mapping[GroundKey, Ground], gpu_type: GpuType, levels: int) -> bool:
     """Is there anything on a type beside what is free: something loose, or leases of these levels (a bitset)? Costs
     next to nothing."""
-    return any([ground.gives(levels) for key, ground in grounds.items() if key[0] == gpu_type])
+    return any(ground.gives(levels) for key, ground in grounds.items() if key[0] == gpu_type)
 
 
 def could_empty(

@@ -77,7 +77,7 @@ def test_a_row_of_starts_is_what_each_turn_would_have_given(monkeypatch: pytest.
 
 
 def full(draw: Random) -> Crowd:
-    """Nodes that several teams use wholly, some above their guarantee, and more jobs of few kinds than can have room."""
+    """Nodes that several teams use wholly, some above their guarantee, and more jobs of few kinds than have room."""
     found = Crowd()
     found.nodes(*[8] * draw.randrange(2, 8))
     for team in TEAMS:
