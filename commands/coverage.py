@@ -6,7 +6,7 @@ lease will: its start turns nobody's lease over, and who borrows meanwhile comes
 for it, comes last: it pushes nobody out meanwhile.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey, Job, Pledge
@@ -18,6 +18,8 @@ Turn = tuple[bool, int, tuple[int, bool], str]
 """(may be displaced, class rank, (the commit in which its GPUs were promised, they were granted without a pledge), its
 job): lower goes first. It holds for as long as the job's class does."""
 
+STRIDE = 32
+
 
 def walk(
     state: State, guaranteed: int, attempts: Iterable[Attempt], pledges: Iterable[Pledge] = ()
@@ -28,40 +30,70 @@ def walk(
     return walk_in_order(state, guaranteed, in_order, list(pledges), rows=rows)
 
 
+class Trail:
+    """Where a walk came by: another one of the same attempts goes on from the last mark before what is new. `borrowed`
+    and `last` are what it found, and left for the end."""
+
+    __slots__ = ("borrowed", "last", "marks")
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[int, int, int, int, int]] = []
+        """(place, GPUs of the guarantee left, pledges yet to come, borrowed, left for the end) each STRIDE places."""
+        self.borrowed: list[AttemptKey] = []
+        self.last: list[tuple[int, AttemptKey]] = []
+
+    def cut(self, place: int) -> None:
+        """From that place on the attempts are others, or otherwise."""
+        while self.marks and self.marks[-1][0] > place:
+            self.marks.pop()
+
+    def resume(self, guaranteed: int, pledges: int) -> tuple[int, int, int]:
+        """(place, GPUs left, pledges yet to come) from which to walk on."""
+        place, left, coming, borrowed, last = self.marks.pop() if self.marks else (0, guaranteed, pledges, 0, 0)
+        del self.borrowed[borrowed:], self.last[last:]
+        return place, left, coming
+
+
 def walk_in_order(
     state: State,
     guaranteed: int,
-    in_order: Iterable[tuple[Turn, AttemptKey]],
+    in_order: Sequence[tuple[Turn, AttemptKey]],
     pledges: list[Pledge],
     *,
     rows: Mapping[AttemptKey, Attempt] | None = None,
+    trail: Trail | None = None,
 ) -> tuple[int, frozenset[AttemptKey]]:
-    """The same, of attempts whose turns are known. `rows`: the attempts, where they are not those of the state."""
-    attempts = state.attempts.rows if rows is None else rows
-    left, borrowed = guaranteed, set()
+    """The same, of attempts whose turns are known. `rows`: the attempts, where they are not those of the state.
+    `trail`: of a walk before this one with the same guarantee and pledges; it is left as that of this one."""
+    attempts, trail = state.attempts.rows if rows is None else rows, trail or Trail()
     going = {key for row in pledges for key in (*row.victims, *row.awaited)}
     promised = _promised(state, pledges)
-    go: list[tuple[int, AttemptKey]] = []
-    for turn, key in in_order:
-        while promised and promised[-1][0] < turn:
-            gpus = promised.pop()[1]
-            left -= gpus if gpus <= left else 0
-        row = attempts[key]
-        gpus = row.charged
-        if row.ending is not None or key in going:
-            go.append((gpus, key))
-        elif gpus <= left:
-            left -= gpus
-        else:
-            borrowed.add(key)
+    first, left, coming = trail.resume(guaranteed, len(promised))
+    del promised[coming:]
+    borrowed, last = trail.borrowed, trail.last
+    for place in range(first, len(in_order), STRIDE):
+        trail.marks.append((place, left, len(promised), len(borrowed), len(last)))
+        for turn, key in in_order[place : place + STRIDE]:
+            while promised and promised[-1][0] < turn:
+                gpus = promised.pop()[1]
+                left -= gpus if gpus <= left else 0
+            row = attempts[key]
+            gpus = row.charged
+            if row.ending is not None or key in going:
+                last.append((gpus, key))
+            elif gpus <= left:
+                left -= gpus
+            else:
+                borrowed.append(key)
     for _, gpus in reversed(promised):
         left -= gpus if gpus <= left else 0
-    for gpus, key in go:
+    found = set(borrowed)
+    for gpus, key in last:
         if gpus <= left:
             left -= gpus
         else:
-            borrowed.add(key)
-    return guaranteed - left, frozenset(borrowed)
+            found.add(key)
+    return guaranteed - left, frozenset(found)
 
 
 def _promised(state: State, pledges: Iterable[Pledge]) -> list[tuple[Turn, int]]:

@@ -5,10 +5,10 @@ kept, and what a cycle grants for trial is added. A queued job is covered if cov
 the guarantee. While a team uses no more than its guarantee all of it is covered, and nothing has to be walked.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 
-from commands.coverage import Turn, turn_of, walk_in_order
+from commands.coverage import Trail, Turn, turn_of, walk_in_order
 from commands.entities import Attempt, AttemptKey, Job
 from commands.state import Change, State
 from events.ids import GpuType, JobId, TeamId
@@ -51,6 +51,7 @@ class Shares:
         self._pledges: dict[ShareKey, set[JobId]] = {}
         self._pledged: dict[ShareKey, int] = {}
         self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
+        self._trails: dict[ShareKey, Trail] = {}
         self._granted: list[tuple[Standing, int, bool]] = []
         self._known: dict[ShareKey, Standing] = {}
         self.version = 0
@@ -104,21 +105,35 @@ class Shares:
             self._enter(row)
         elif change.new is None:
             self._leave(row)
-        if change.old is None or change.new is None or _turns(change.old) != _turns(change.new):
-            self._forget(key)
+        elif _turns(change.old) != _turns(change.new):
+            self._walk_on(key, bisect_left(self._in_order[key], (self._turns[row.key], row.key)))
 
     def _forget(self, key: ShareKey) -> None:
         """Somebody else may be covered now."""
+        self._walk_on(key, 0)
+        self._trails.pop(key, None)
+
+    def _walk_on(self, key: ShareKey, place: int) -> None:
+        """From that place on somebody else may be covered now."""
         self._walked.pop(key, None)
         self._known.pop(key, None)
+        if (trail := self._trails.get(key)) is not None:
+            trail.cut(place)
 
     def _enter(self, attempt: Attempt) -> None:
-        turn = self._turns[attempt.key] = turn_of(self._state.jobs[attempt.job_id], attempt)
-        insort(self._in_order.setdefault((attempt.team, attempt.gpu_type), []), (turn, attempt.key))
+        key, turn = (attempt.team, attempt.gpu_type), turn_of(self._state.jobs[attempt.job_id], attempt)
+        self._turns[attempt.key] = turn
+        in_order, one = self._in_order.setdefault(key, []), (turn, attempt.key)
+        place = bisect_left(in_order, one)
+        in_order.insert(place, one)
+        self._walk_on(key, place)
 
     def _leave(self, attempt: Attempt) -> None:
-        in_order = self._in_order[attempt.team, attempt.gpu_type]
-        del in_order[bisect_left(in_order, (self._turns.pop(attempt.key), attempt.key))]
+        key = (attempt.team, attempt.gpu_type)
+        in_order = self._in_order[key]
+        place = bisect_left(in_order, (self._turns.pop(attempt.key), attempt.key))
+        del in_order[place]
+        self._walk_on(key, place)
 
     def _reorder(self, job: Job) -> None:
         """Its class is another."""
@@ -205,16 +220,17 @@ class Shares:
         known = self._walked.get(key)
         if known is not None:
             return known
-        walked = self._walked[key] = self._walked_anew(key, self._in_order.get(key, ()))
+        trail = self._trails.setdefault(key, Trail())
+        walked = self._walked[key] = self._walked_anew(key, self._in_order.get(key, ()), trail)
         return walked
 
     def _walked_anew(
-        self, key: ShareKey, in_order: Iterable[tuple[Turn, AttemptKey]]
+        self, key: ShareKey, in_order: Sequence[tuple[Turn, AttemptKey]], trail: Trail | None = None
     ) -> tuple[int, frozenset[AttemptKey]]:
         quota = self._state.quotas.get(key)
         pledges = list(map(self._state.pledges.__getitem__, self._pledges.get(key, ())))
         guaranteed = quota.guaranteed if quota is not None else 0
-        return walk_in_order(self._state, guaranteed, in_order, pledges)
+        return walk_in_order(self._state, guaranteed, in_order, pledges, trail=trail)
 
 
 def _turns(attempt: Attempt) -> tuple[int, bool]:
