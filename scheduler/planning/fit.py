@@ -175,16 +175,14 @@ def _ask(pool: Pool, each: int, replicas: int, *, hint: Topology, usable: int | 
         per_node = 1 if spread else size // each
         whole = pool.nodes[size] if usable is None else pool.nodes[size] & usable
         levels = alike = [(whole, 1)] if whole else []
-        counted = [(size, 1)]
         units = -(-replicas // per_node)
     else:
         per_node, units = 0, replicas
-        counted = [(free, 1 if spread else free // each) for free in range(each, size + 1)]
         levels = []
-        for free, room in counted:
+        for free in range(each, size + 1):
             bits = pool.nodes[free] if usable is None else pool.nodes[free] & usable
             if bits:
-                levels.append((bits, room))
+                levels.append((bits, 1 if spread else free // each))
         alike = _together(levels)
     return Ask(
         pool=pool,
@@ -195,7 +193,6 @@ def _ask(pool: Pool, each: int, replicas: int, *, hint: Topology, usable: int | 
         hint=hint,
         levels=levels,
         alike=alike,
-        counted=counted if usable is None else None,
         prefer=prefer,
     )
 

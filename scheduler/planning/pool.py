@@ -6,7 +6,6 @@ a few integers and does not look through the blocks.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 from itertools import accumulate
 from operator import or_
 
@@ -151,10 +150,10 @@ class Pool:
         held = [[block.name for block in self.blocks if bits >> block.number & 1] for bits in self._held]
         return (blocks, list(blocks), self.nodes, held, self.free_gpus, self.memory)
 
-    def by_free(self) -> Iterator[Block]:
+    def by_free(self) -> list[Block]:
         """The blocks, those with the fewest free GPUs first."""
         blocks = self.blocks
-        return (blocks[key & _NUMBER] for key in self._in_order())
+        return [blocks[key & _NUMBER] for key in self._in_order()]
 
     def with_memory(self, memory_gb_min: int) -> tuple[int | None, ...]:
         """Bitsets of the nodes with the memory asked for: those with the least of it, then with more let in as well.

@@ -33,8 +33,6 @@ class Ask:
     hint: Topology
     levels: list[tuple[int, int]]
     alike: list[tuple[int, int]]
-    counted: list[tuple[int, int]] | None = None
-    """(GPUs free, units that a node with so many has room for), where any node of the pool may be used."""
     prefer: int = 0
 
     def room(self, mask: int) -> int:
@@ -43,13 +41,6 @@ class Ask:
         for bits, units in self.alike:
             room += (bits & mask).bit_count() * units
         return room
-
-    def room_of(self, block: Block) -> int:
-        """The same for the nodes of a block, which keeps count of them."""
-        if self.counted is None:
-            return self.room(block.mask)
-        count = block.count
-        return sum([count[free] * units for free, units in self.counted])
 
     @property
     def enough(self) -> bool:
@@ -168,7 +159,7 @@ def _filled(racks: list[list[int]], chosen: list[tuple[int, int]], wanted: int) 
 def _room_of_block(ask: Ask, block: Block) -> int:
     if ask.hint.spread is Span.RACK:
         return sum(1 for rack in block.racks if ask.room(rack))
-    return ask.room_of(block)
+    return ask.room(block.mask)
 
 
 def _rack_rooms(ask: Ask, block: Block) -> list[int]:
