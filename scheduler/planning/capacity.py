@@ -141,14 +141,12 @@ class Capacity:
     def widest(self, gpu_type: GpuType, memory_gb_min: int, ranks_min: int) -> tuple[int, int]:
         """(GPUs of a rank, ranks): the widest of which so many would fit, were there no others, and how many of them
         would. (0, 0) where no so many would."""
+        pools = [(pool, pool.with_memory_all(memory_gb_min)) for pool in self.by_type.get(gpu_type, ())]
         nodes: dict[int, int] = {}
-        for pool in self.by_type.get(gpu_type, ()):
-            usable = pool.with_memory_all(memory_gb_min)
-            for free, bits in enumerate(pool.nodes):
-                if free and bits:
-                    nodes[free] = nodes.get(free, 0) + (bits & usable).bit_count()
-        for each in range(max(nodes, default=0), 0, -1):
-            ranks = sum(count * (free // each) for free, count in nodes.items())
+        for each in range(pools[-1][0].node_gpus if pools else 0, 0, -1):
+            alike = [pool.nodes[each] & usable for pool, usable in pools if pool.node_gpus >= each]
+            nodes[each] = sum(map(int.bit_count, alike))
+            ranks = sum([count * (free // each) for free, count in nodes.items()])
             if ranks >= ranks_min:
                 return each, ranks
         return 0, 0

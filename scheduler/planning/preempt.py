@@ -64,7 +64,7 @@ def make_room(
             victims.failed[shape, own] = victims.next_change_at()
         return None
     room = _take(trial, victims, job, *best)
-    victims.latest = (victims.mark(), asks)
+    victims.latest = (victims.mark(), covered, asks)
     return room
 
 
@@ -72,8 +72,8 @@ def make_another(trial: Trial, victims: VictimIndex, job: Job, covered: bool, ow
     """Room for a job right after room was made for one that is alike, of no reserved nodes: the same search goes on.
     None where something came between, or there is no room more: then it is asked for as for any other. `own`: what its
     quota gives with nobody stopped, which suffices."""
-    mark, asks = victims.latest
-    if mark != victims.mark() or not _holds(asks, covered, own.covered_room):
+    mark, was_covered, asks = victims.latest
+    if mark != victims.mark() or was_covered != covered or not _holds(asks, covered, own.covered_room):
         return None
     for ask in asks:
         ask.job = job
@@ -81,7 +81,7 @@ def make_another(trial: Trial, victims: VictimIndex, job: Job, covered: bool, ow
     if best is None:
         return None
     room = _take(trial, victims, job, *best)
-    victims.latest = (victims.mark(), asks)
+    victims.latest = (victims.mark(), covered, asks)
     return room
 
 

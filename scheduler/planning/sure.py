@@ -7,7 +7,6 @@ then places for all of it, one after the other, as each turn by itself would hav
 
 from typing import TYPE_CHECKING
 
-from commands.entities import Job
 from commands.evolve.fair import advance_s
 from commands.plan import Ranks
 from events.ids import JobId
@@ -15,7 +14,6 @@ from events.job import JobSpec
 from scheduler.planning.fit import find_many
 from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.queue import Line, NodesAsked
-from scheduler.planning.quota import Standing
 from scheduler.planning.trial import Trial
 
 if TYPE_CHECKING:
@@ -61,23 +59,19 @@ class Row:
         if (each > self._each or line.nodes != self._nodes or not self._left) and not self._begin(line):
             return False
         try:
-            self._count(line, standing, trial.state.jobs.rows[job_id])
+            job = trial.state.jobs.rows[job_id]
+            trial.shares.start(standing, each)
+            self._fair.grant(line.team, line.gpu_type, each * advance_s(job, self._advance_s))
+            left_s = job.left_s
+            self._until.append(UNLIMITED if left_s is None else trial.now + left_s * 1000)
+            self._turns.count(job, 1)
         except Exception as error:
             raise RowFailed from error
-        return True
-
-    def _count(self, line: Line, standing: Standing, job: Job) -> None:
-        """It starts, somewhere."""
-        trial, each = self._trial, line.each
-        trial.shares.start(standing, each)
-        self._fair.grant(line.team, line.gpu_type, each * advance_s(job, self._advance_s))
         if not self._specs or self._specs[-1][0].gpus_per_replica != each:
             self._specs.append((line.spec, len(self._jobs)))
-        self._jobs.append(job.id)
-        left_s = job.left_s
-        self._until.append(UNLIMITED if left_s is None else trial.now + left_s * 1000)
-        self._turns.count(job, 1)
+        self._jobs.append(job_id)
         self._left -= 1
+        return True
 
     def _begin(self, line: Line) -> bool:
         """A new row, for ranks as wide as there is room for some of. Is the next of the line one of them?"""

@@ -105,7 +105,7 @@ class Turns:
         self._asked: tuple[object, bool] = (None, False)
         """Who was asked about last, and whether anybody might make room for it."""
         self._roomy: Line | None = None
-        """Where the last room was made, for the next of its line."""
+        """The line for which the last room was made, while no nodes were held for anybody."""
         self._touched: set[GpuType] = set()
         """Types of which something was taken."""
 
@@ -266,8 +266,7 @@ class Turns:
         lower = reserve.overtaken(self._trial, job, covered)
         if lower and self._overtakes(lower, lambda: self._start_on_free(job, gpus_max)):
             return True
-        if self._make_room(job, covered):
-            self._roomy = line
+        if self._make_room(job, covered, line):
             return True
         if lower and self._overtakes(lower, lambda: self._make_room(job, covered)):
             return True
@@ -343,8 +342,8 @@ class Turns:
         self._trial.reservations = held
         return False
 
-    def _make_room(self, job: Job, covered: bool) -> bool:
-        """By others' end, where somebody runs at all."""
+    def _make_room(self, job: Job, covered: bool, line: Line | None = None) -> bool:
+        """By others' end, where somebody runs at all. `line`: of which the next may go on with the search."""
         trial, planner = self._trial, self._planner
         if not self._could_give(job, covered, reserve.reach(trial, job, covered)):
             return False
@@ -353,7 +352,10 @@ class Turns:
                 planner.victims.taken(index, trial.capacity.free[index])
         self._unreckoned.clear()
         room = preempt.make_room(trial, planner.forecast, job, covered, planner.victims)
-        return room is not None and self._made(room, job)
+        if room is None:
+            return False
+        self._roomy = line if not trial.reservations else None
+        return self._made(room, job)
 
     def _make_another(self, job: Job, covered: bool, own: Own) -> bool:
         """For a job of the line for which the last room was made, as nothing free would do: even less is free now."""

@@ -28,7 +28,7 @@ from scheduler.planning.preempt_ground import (
 )
 from scheduler.planning.quota import ShareKey, Shares
 
-NOTHING = (-1, None)
+NOTHING = (-1, False, None)
 NOWHERE = NodeIndex(0)
 
 
@@ -48,8 +48,8 @@ class VictimIndex:
         saves work."""
         self.asks: dict[object, Any] = {}
         """Searches of this cycle, by shape."""
-        self.latest: tuple[int, Any] = NOTHING
-        """The search for the last room that was made, and the place in the trial after it."""
+        self.latest: tuple[int, bool, Any] = NOTHING
+        """(place in the trial after the last room that was made, for a covered job, by which search)."""
         self.turned = 0
         """Rises when somebody is a victim of another level, as by time alone, or about to give other ranks back."""
         self.elastic: dict[AttemptKey, None] = {}
