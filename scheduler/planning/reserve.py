@@ -196,7 +196,8 @@ def _worth_moving(trial: Trial, held: Reservation, found: Start, standing: bool)
 
 def earliest(trial: Trial, forecast: Forecast, job: Job, before: Instant | None = None) -> Start | None:
     """When and where the gang can start at the earliest, if all that runs takes its whole time. None: never, as the
-    fleet is now, or not before `before`; or it needs less than a node."""
+    fleet is now, or not before `before`; or it needs less than a node. What is free is better than what should be by
+    now: so the choice does not change with time alone."""
     best: Start | None = None
     sizes: dict[int, list[SizeKey]] = {}
     for size in forecast.sizes(job.spec.gpu_type, job.spec.gpu_memory_gb_min):
@@ -207,13 +208,17 @@ def earliest(trial: Trial, forecast: Forecast, job: Job, before: Instant | None 
         found = _earliest_on(trial, forecast, job, alike, before)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
-    return best
+    if best is None:
+        return None
+    horizon = trial.now + trial.policy.unlimited_horizon_s * 1000
+    return Instant(horizon if best[0] >= UNLIMITED else max(trial.now, best[0])), best[1]
 
 
 def _earliest_on(
     trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey], before: Instant | None
 ) -> Start | None:
-    """On nodes of one number of GPUs; their memory may differ."""
+    """On nodes of one number of GPUs; their memory may differ. The time is that at which the last of them should be
+    free: it may be over."""
     hint = demanded(job.spec)
     wanted = -(-replicas_min(job.spec) // ranks_per_node(job.spec, sizes[0][1]))
     if before is not None and not _could(trial, forecast, job, sizes, before, wanted):
@@ -228,9 +233,7 @@ def _earliest_on(
     start = _first_time(groups, lambda time: _most(groups, time, most, each) >= wanted)
     if start is None:
         return None
-    horizon = trial.now + trial.policy.unlimited_horizon_s * 1000
-    start_at = Instant(horizon if start >= UNLIMITED else max(trial.now, start))
-    return start_at, tuple(sorted(_choose(groups, start, wanted, each)))
+    return Instant(start), tuple(sorted(_choose(groups, start, wanted, each)))
 
 
 def _could(trial: Trial, forecast: Forecast, job: Job, sizes: list[SizeKey], before: Instant, wanted: int) -> bool:

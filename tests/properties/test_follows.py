@@ -100,7 +100,9 @@ class Wild(History):
         }
         if draw.random() < 0.3:
             fields["elastic"] = Elastic(min_replicas=1, max_replicas=replicas + 2)
-        self.commit(*queued(f"j{self.jobs:04}", replicas, each, **fields))
+        for number in range(draw.choice([1, 1, 1, 2, 4])):
+            self.jobs += number > 0
+            self.commit(*queued(f"j{self.jobs:04}", replicas, each, **fields))
 
     def change_job(self) -> None:
         """An operator's word on one that waits, or a checkpoint of one that runs."""

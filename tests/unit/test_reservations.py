@@ -209,6 +209,15 @@ class TestWhenItMoves:
         quietly(scenario)
         assert held(scenario) == {"a": "n0 n1"}
 
+    def test_what_should_be_free_by_now_is_no_better_than_what_is(self) -> None:
+        """Of two sizes of nodes the free one stays held, though a lease on the other is overdue meanwhile (C-16)."""
+        scenario = Scenario().given(cluster(f"b0: [4] [4]\nb1: [8 suspect]{SPARE}"), quota(guaranteed=16))
+        scenario.given(runs("late", max_runtime_s=HOUR_S, gpus_per_replica=4))
+        scenario.given(submit("a", replicas=2, gpus_per_replica=4), plan())
+        assert held(scenario) == {"a": "n2"}
+        scenario.given(after(2 * HOUR_S), plan())
+        assert held(scenario) == {"a": "n2"}
+
     def test_a_long_stream_of_starts_never_makes_it_later(self) -> None:
         """On its own nodes and on others, of its own team and of others."""
         scenario = Scenario().given(cluster(f"b0: [8] [8]\nb1: [8] [8]{SPARE}{SPARE}"))
