@@ -193,4 +193,4 @@ class State:
 
 def pruned(rows: MutableMapping[Any, Any], day: int) -> list[Any]:
     """Keys of the rows whose `day` is before `day`, in order."""
-    return sorted(key for key, row in rows.items() if row.day < day)
+    return sorted([key for key, row in rows.items() if row.day < day])
