@@ -4,8 +4,23 @@ Most commits are reports of agents, of which a node's number and a job's checkpo
 are compared here; what a change means is for those who ask.
 """
 
+from collections.abc import Iterable
+
 from commands.entities import Job, Node
+from commands.state import Change
 from events.job import JobState
+
+
+def news(changes: Iterable[Change]) -> list[Change]:
+    """The changes, without nodes of which only a report came."""
+    return [
+        change
+        for change in changes
+        if change.table != "nodes"
+        or change.old is None
+        or change.new is None
+        or not only_reported(change.old, change.new)
+    ]
 
 
 def only_reported(old: Node, new: Node) -> bool:

@@ -5,6 +5,7 @@ outside may look between the two. Derived indices live elsewhere and are fed the
 """
 
 from collections.abc import Iterator, MutableMapping
+from functools import partial
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -42,6 +43,10 @@ class Change(NamedTuple):
     key: Any
     old: Any
     new: Any
+
+
+_change = partial(tuple.__new__, Change)
+"""A Change of four values, for half of what its own way of making one costs."""
 
 
 class Table(Generic[K, V]):
@@ -121,6 +126,13 @@ class State:
     def meta(self, meta: Meta) -> None:
         self.meta_table.put("", meta)
 
+    def numbered(self, meta: Meta) -> None:
+        """The number of a commit's next event, which comes with each: noted only where no `meta` was noted before."""
+        if self._undo and self._undo[0][0] is self.meta_table:
+            self.meta_table.rows[""] = meta
+        else:
+            self.meta = meta
+
     @property
     def policy(self) -> Policy:
         return self.policies.rows[""]
@@ -148,12 +160,12 @@ class State:
     def touched(self) -> list[Change]:
         """What the decision on trial has changed so far: first old row and present row of each key; not what came and
         went within it."""
-        first: dict[tuple[str, Any], tuple[Table[Any, Any], Any]] = {}
+        first: dict[tuple[Table[Any, Any], Any], Any] = {}
         for table, key, old in self._undo:
-            first.setdefault((table.name, key), (table, old))
+            first.setdefault((table, key), old)
         return [
-            Change(name, key, old, new)
-            for (name, key), (table, old) in first.items()
+            _change((table.name, key, old, new))
+            for (table, key), old in first.items()
             if (new := table.rows.get(key)) is not None or old is not None
         ]
 
@@ -183,4 +195,4 @@ class State:
 
 def pruned(rows: MutableMapping[Any, Any], day: int) -> list[Any]:
     """Keys of the rows whose `day` is before `day`, in order."""
-    return sorted(key for key, row in rows.items() if row.day < day)
+    return sorted([key for key, row in rows.items() if row.day < day])

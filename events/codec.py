@@ -4,6 +4,7 @@ Decoding is in two steps: the envelope, which the filter needs, and the events, 
 """
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -49,13 +50,23 @@ def decode_event(stored: dict[str, Any]) -> Event:
             name, version, body = upcast(name, version, body)
     except (KeyError, TypeError) as error:
         raise Unreadable(f"not an event: {error}") from None
+    read = _READERS.get((name, version)) or _event_reader(name, version)
+    try:
+        return read(body)
+    except ValidationError as error:
+        raise Unreadable(f"event {name} v{version}: {error}") from None
+
+
+_READERS: dict[tuple[str, int], Callable[[Any], Event]] = {}
+"""Of the body of each event that was read before; readers of a long log ask a million times."""
+
+
+def _event_reader(name: str, version: int) -> Callable[[Any], Event]:
     entry = catalogue.find(name, version)
     if entry is None:
         raise Unreadable(f"unknown event {name} v{version}")
-    try:
-        return _reader(entry.cls).validate_python(body)
-    except ValidationError as error:
-        raise Unreadable(f"event {name} v{version}: {error}") from None
+    read = _READERS[name, version] = _reader(entry.cls)
+    return read
 
 
 def decode(raw: bytes) -> Record:
@@ -91,7 +102,7 @@ def decode_parsed(parsed: dict[str, Any]) -> Record:
 def _decode_commit(parsed: dict[str, Any]) -> Commit:
     fields = {**parsed, "events": ()}
     del fields["kind"]
-    commit: Commit = _reader(Commit).validate_python(fields)
+    commit: Commit = _reader(Commit)(fields)
     events = tuple(decode_event(stored) for stored in parsed["events"])
     object.__setattr__(commit, "events", events)
     return commit
@@ -112,6 +123,7 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
 
 
 @cache
-def _reader(cls: type) -> Any:
-    """What the adapter asks in the end; readers of a long log ask it a million times."""
-    return _adapter(cls).validator
+def _reader(cls: type) -> Callable[[Any], Any]:
+    """What the adapter asks in the end."""
+    read: Callable[[Any], Any] = _adapter(cls).validator.validate_python
+    return read

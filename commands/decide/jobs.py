@@ -14,6 +14,7 @@ from commands.messages import (
     SubmitJob,
 )
 from commands.refusal import Refusal, RefusalCode
+from commands.rows import maker
 from commands.state import State
 from events.ids import JobId, Principal
 from events.job import (
@@ -32,6 +33,8 @@ from events.job import (
     PriorityClass,
     QueueReason,
 )
+
+_submitted, _queued = maker(JobSubmitted), maker(JobQueued)
 
 
 def submit(draft: Draft, command: SubmitJob, principal: Principal) -> Refusal | None:
@@ -56,7 +59,7 @@ def submit(draft: Draft, command: SubmitJob, principal: Principal) -> Refusal | 
     limit = state.policy.queued_jobs_max
     if team is not None and team.queued >= limit:
         return Refusal(RefusalCode.QUEUE_FULL, "team", f"{team.queued} queued jobs", str(limit))
-    draft.add(JobSubmitted(job_id=command.job_id, spec=spec, principal=principal))
+    draft.add(_submitted(job_id=command.job_id, spec=spec, principal=principal))
     _queue_first(draft, command)
     return None
 
@@ -65,7 +68,7 @@ def _queue_first(draft: Draft, command: SubmitJob) -> None:
     """Into the queue, or outside it until the jobs that it depends on have ended: those that have are judged now."""
     ends = {each.job: end_of(draft.state, each.job) for each in command.spec.depends_on}
     waits_on = tuple(job_id for job_id, ended in ends.items() if ended is None)
-    draft.add(JobQueued(job_id=command.job_id, attempt=1, reason=QueueReason.SUBMITTED, waits_on=waits_on))
+    draft.add(_queued(job_id=command.job_id, attempt=1, reason=QueueReason.SUBMITTED, waits_on=waits_on))
     for dependency in command.spec.depends_on:
         ended = ends[dependency.job]
         if ended is not None and not suits(dependency, ended):

@@ -46,11 +46,12 @@ def decide_messages(draft: Draft, batch: Sequence[FromNode]) -> dict[NodeId, str
     registered: dict[NodeIndex, int] = {}
     for said in batch:
         why = _decide_message(draft, said)
-        node = draft.state.node_by_id(said.node_id)
         if why is not None:
             refused[said.node_id] = why
-        elif isinstance(said.message, Register) and node is not None and all_owned(draft.state, node, said.message):
-            registered[node.index] = said.message.last_report
+        elif isinstance(said.message, Register):
+            node = draft.state.node_by_id(said.node_id)
+            if node is not None and all_owned(draft.state, node, said.message):
+                registered[node.index] = said.message.last_report
     nodes, epoch = draft.state.nodes, draft.state.meta.epoch
     confirmed = tuple(
         index

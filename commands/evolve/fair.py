@@ -7,13 +7,14 @@ every process finds the same figure. What runs does not decay before it is settl
 from functools import cache
 
 from commands.entities import Attempt, FairUse, Job
-from commands.rows import replace
+from commands.rows import replacer
 from commands.state import State
 from events.ids import GpuType, Instant, TeamId
 
 ShareKey = tuple[TeamId, GpuType]
 HOUR_S = 3_600
 ONE = 1 << 32
+_counted = replacer(FairUse, "settled", "settled_hour", "running", "since", "advance")
 
 
 def advance_s(job: Job, most_s: int) -> int:
@@ -50,7 +51,7 @@ def _count(state: State, key: ShareKey, gpus: int, since: Instant, settled: int,
     now = state.fair_use.get(key) or FairUse(team=key[0], gpu_type=key[1], settled_hour=hour)
     state.fair_use.put(
         key,
-        replace(
+        _counted(
             now,
             settled=decayed(now.settled, hour - now.settled_hour, state.policy.fair_half_life_h) + settled,
             settled_hour=max(hour, now.settled_hour),

@@ -6,7 +6,7 @@ from typing import Any
 
 from commands.entities import KeyUse, Meta
 from commands.evolve import cluster, following, gangs, holdings, jobs, nodes
-from commands.rows import replace, replacer
+from commands.rows import maker, replacer
 from commands.state import State, pruned
 from events.envelope import Commit, Event, Input, Term
 from events.gang import GangAllocated
@@ -27,22 +27,24 @@ TOGETHER: dict[type, Callable[[State, Sequence[Any]], None]] = {GangAllocated: g
 """Events of which many come in a row, and none looks at the number of its own."""
 
 _numbered = replacer(Meta, "seq")
+_taken = replacer(Meta, "command_position", "command_id", "command_log")
+_key_use = maker(KeyUse)
 _begun = replacer(Meta, "epoch", "n", "at", "day")
 
 
 def begin(state: State, epoch: Epoch, n: int, at: Instant) -> None:
     """The next events are those of commit `n` at `at`. Forgets keys and ends that are past their days."""
-    day = at // DAY_MS
-    if day != state.meta.day:
+    day, meta = at // DAY_MS, state.meta
+    state.meta = _begun(meta, epoch=epoch, n=n, at=at, day=day)
+    if day != meta.day:
         _expire(state, day - state.policy.key_days)
-    state.meta = _begun(state.meta, epoch=epoch, n=n, at=at, day=day)
 
 
 def evolve(state: State, event: Event) -> None:
     """Fold one event. KeyError for a type that is not in RULES: a bug, never passed over."""
     rule = RULES[type(event)]
     meta = state.meta
-    state.meta = _numbered(meta, seq=meta.seq + 1)
+    state.numbered(_numbered(meta, seq=meta.seq + 1))
     rule(state, event)
 
 
@@ -55,7 +57,7 @@ def evolve_all(state: State, events: Iterable[Event]) -> None:
                 evolve(state, event)
             continue
         some = tuple(run)
-        state.meta = _numbered(state.meta, seq=state.meta.seq + len(some))
+        state.numbered(_numbered(state.meta, seq=state.meta.seq + len(some)))
         together(state, some)
 
 
@@ -64,7 +66,7 @@ def finish(state: State, made_by: Input, events: tuple[Event, ...]) -> None:
     if made_by.kind != "command":
         return
     assert made_by.position is not None
-    state.meta = replace(
+    state.meta = _taken(
         state.meta,
         command_position=made_by.position,
         command_id=made_by.id,
@@ -74,7 +76,7 @@ def finish(state: State, made_by: Input, events: tuple[Event, ...]) -> None:
     if record is None or not cluster.binds_key(events):
         return
     first = state.meta.seq - len(events) + 1
-    use = KeyUse(
+    use = _key_use(
         key=record["key"],
         body=record["body"],
         job_id=record["command"].get("job_id", ""),

@@ -26,7 +26,7 @@ ENDING_STATES = {EndReason.CANCELLED: JobState.CANCELLING, EndReason.PREEMPTED: 
 def charge(state: State, team: TeamId, gpu_type: GpuType, gpus: int) -> None:
     """Add `gpus` (may be negative) to the ledger."""
     usage = state.usage.get((team, gpu_type)) or Usage(team=team, gpu_type=gpu_type)
-    state.usage.put((team, gpu_type), replace(usage, charged=usage.charged + gpus))
+    state.usage.put((team, gpu_type), _charged(usage, charged=usage.charged + gpus))
 
 
 def granted(state: State, event: GangAllocated) -> None:
@@ -146,8 +146,12 @@ def _count(state: State, takes: Iterable[tuple[Job, int, int]]) -> None:
 
 _GRANTED = bytes((RankPhase.GRANTED,))
 _made = maker(Attempt)
+_charged = replacer(Usage, "charged")
+_running = replacer(Attempt, "running_at")
 _ending = replacer(Attempt, "ending", "ending_at", "grace_s")
 _in_state = replacer(Job, "state")
+_job_running = replacer(Job, "state", "setbacks")
+_still_open = replacer(Job, "open_attempts")
 _in_use = replacer(Node, "used", "leases")
 _heard = replacer(Node, "last_report")
 _phased = replacer(Attempt, "phases")
@@ -159,10 +163,10 @@ _out_of_the_queue = replacer(
 
 def running(state: State, event: GangRunning) -> None:
     attempt = state.attempts[event.job_id, event.attempt]
-    state.attempts.put(attempt.key, replace(attempt, running_at=state.meta.at))
+    state.attempts.put(attempt.key, _running(attempt, running_at=state.meta.at))
     job = state.jobs[event.job_id]
     if job.attempt == event.attempt and job.state is JobState.STARTING:
-        put_job(state, replace(job, state=JobState.RUNNING, setbacks=0))
+        put_job(state, _job_running(job, state=JobState.RUNNING, setbacks=0))
 
 
 def ending(state: State, event: GangEnding) -> None:
@@ -182,7 +186,7 @@ def released(state: State, event: GangReleased) -> None:
     state.attempts.drop((event.job_id, event.attempt))
     job = state.jobs[event.job_id]
     still_open = tuple(number for number in job.open_attempts if number != event.attempt)
-    put_job(state, replace(job, open_attempts=still_open))
+    put_job(state, _still_open(job, open_attempts=still_open))
     retire(state, event.job_id)
 
 

@@ -26,7 +26,14 @@ from events.job import (
 )
 
 DAY_MS = 86_400_000
-_checkpoint = maker(Checkpoint)
+_checkpoint, _ended, _submitted = maker(Checkpoint), maker(Ended), maker(Job)
+_in_queue = replacer(Team, "queued")
+_queued = replacer(
+    Job,
+    *("state", "queued_at", "waits_since", "waits_on", "queue_reason", "preempted_at", "front", "not_before_at"),
+    *("faults", "setbacks", "retried", "preemptions"),
+)
+_finished = replacer(Job, "state", "waits_on")
 _saved = replacer(Job, "checkpoint", "faults", "consumed_s")
 
 
@@ -58,7 +65,7 @@ def _longer(state: State, old: Job | None, job: Job) -> int:
 
 def count_queued(state: State, team_id: TeamId, by: int) -> None:
     team = state.teams.get(team_id) or Team(id=team_id)
-    state.teams.put(team_id, replace(team, queued=team.queued + by))
+    state.teams.put(team_id, _in_queue(team, queued=team.queued + by))
 
 
 def retire(state: State, job_id: JobId) -> None:
@@ -67,11 +74,11 @@ def retire(state: State, job_id: JobId) -> None:
     if job is None or job.state not in ENDS or job.open_attempts:
         return
     state.jobs.drop(job_id)
-    state.ended.put(job_id, Ended(id=job_id, state=job.state, team=job.spec.team, day=state.meta.day))
+    state.ended.put(job_id, _ended(id=job_id, state=job.state, team=job.spec.team, day=state.meta.day))
 
 
 def submitted(state: State, event: JobSubmitted) -> None:
-    job = Job(
+    job = _submitted(
         id=event.job_id,
         spec=event.spec,
         principal=event.principal,
@@ -96,7 +103,7 @@ def queued(state: State, event: JobQueued) -> None:
     reason = event.reason
     put_job(
         state,
-        replace(
+        _queued(
             job,
             state=JobState.QUEUED,
             queued_at=state.meta.at,
@@ -172,7 +179,7 @@ def cancel_requested(state: State, event: JobCancelRequested) -> None:
 
 def finished(state: State, event: JobFinished) -> None:
     job = state.jobs[event.job_id]
-    put_job(state, replace(job, state=event.state, waits_on=()))
+    put_job(state, _finished(job, state=event.state, waits_on=()))
     well = event.state is JobState.SUCCEEDED
     _count_element(state, job, cancelled=-1 if job.cancel_requested else 0, ended=1, succeeded=1 if well else 0)
     retire(state, event.job_id)

@@ -47,7 +47,8 @@ LEAST_MS = 1_000
 """Nothing runs for less."""
 SIGTERMED = 128 + 15
 OFF = Models()
-_from_node, _task_started, _checkpoint = maker(FromNode), maker(TaskStartedReport), maker(CheckpointReport)
+_from_node, _checkpoint = maker(FromNode), maker(CheckpointReport)
+_task_started, _task_ended = maker(TaskStartedReport), maker(TaskEndedReport)
 
 
 class Run:
@@ -224,7 +225,7 @@ class Agents:
     def _save(self, key: AttemptKey, run: Run, at: Instant, *, rank: int | None = None) -> None:
         attempt = self._state.attempts[key]
         if rank is None:
-            rank = next((rank for rank in range(len(attempt.ranks)) if attempt.live(rank)), None)
+            rank = next(filter(attempt.live, range(len(attempt.ranks))), None)
         if rank is None:
             return
         sequence = self._saved[key[0]][0] + 1 if key[0] in self._saved else 1
@@ -270,7 +271,7 @@ class Agents:
             return
         for rank in range(len(attempt.ranks)):
             if attempt.live(rank):
-                self._say(attempt, rank, TaskEndedReport, end=end, exit_code=exit_code, finished=finished)
+                self._say(attempt, rank, _task_ended, end=end, exit_code=exit_code, finished=finished)
 
     def _finished(self, event: JobFinished) -> None:
         self._saved.pop(event.job_id, None)

@@ -7,6 +7,7 @@ wire. Nothing is decided here: every fact comes from commands/ and every plan fr
 from collections.abc import Callable, Sequence
 
 from commands.apply import apply
+from commands.changed import news
 from commands.decide import decide_command, decide_leader, decide_messages, decide_tick
 from commands.decide.attempts import Draft
 from commands.evolve import begin, finish, fold_term
@@ -22,8 +23,9 @@ from scheduler.planning.plan import Planner
 from scheduler.timers import Timers
 
 EPOCH = Epoch(1)
+COMMANDS = LogId("commands")
 PERSON, SCHEDULER = Principal("user:replay"), Principal("scheduler")
-_input = maker(Input)
+_input, _record = maker(Input), maker(CommandRecord)
 
 Decide = Callable[[Draft], object]
 
@@ -40,7 +42,7 @@ class Core:
         self.watchers: list[Callable[[tuple[Event, ...]], None]] = []
         """Told of the events of each accepted commit, once the indices know them."""
         self.followers: list[Callable[[tuple[Event, ...], Sequence[Change]], None]] = []
-        """Told of them before the watchers, with the changes to the state."""
+        """Told of them before the watchers, with what is news of the changes to the state."""
         self.before_plan: list[Callable[[Plan], None]] = []
         """Told of each plan before it is applied."""
         self.cycles = 0
@@ -81,7 +83,7 @@ class Core:
     def command(self, command: Command, principal: Principal = PERSON) -> tuple[Event, ...]:
         """A command, as read from the commands log."""
         self._commands += 1
-        record = CommandRecord(
+        record = _record(
             id=CommandId(f"c{self._commands}"),
             principal=principal,
             key=f"key-{self._commands}",
@@ -90,7 +92,7 @@ class Core:
             command=command,
         )
         shown = {"key": record.key, "body": "", "command": {"job_id": getattr(command, "job_id", "")}}
-        made_by = Input(kind="command", id=record.id, body=shown, position=self._commands, log_id=LogId("commands"))
+        made_by = _input(kind="command", id=record.id, body=shown, position=self._commands, log_id=COMMANDS)
         return self._commit(made_by, lambda draft: decide_command(draft, record))
 
     def hear(self, batch: list[FromNode]) -> tuple[Event, ...]:
@@ -146,7 +148,7 @@ class Core:
             return ()
         finish(state, made_by, events)
         self._before_accept(made_by, n, first, events)
-        changes = state.accept()
+        changes = news(state.accept())
         self.commits += 1
         self.planner.feed(changes)
         self.timers.feed(changes)

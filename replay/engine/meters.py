@@ -6,7 +6,6 @@ as whole GPU-seconds, the rest carried on: they add up.
 
 from collections.abc import Sequence
 
-from commands.changed import only_reported
 from commands.entities import Attempt, Job, Node, NodeState
 from commands.shape import least_charge
 from commands.state import Change, State
@@ -81,8 +80,7 @@ class Meters:
         for change in changes:
             table = change.table
             if table == "nodes":
-                if change.old is None or change.new is None or not only_reported(change.old, change.new):
-                    touched[change.key] = None
+                touched[change.key] = None
             elif table == "attempts":
                 self._attempt(now, change.old, change.new)
             elif table == "jobs":

@@ -7,7 +7,8 @@ who comes first of those that fit, and nothing that waits fits; but under a limi
 another shape be tried.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from commands.entities import NodeState
 from commands.policy import Preset
@@ -18,22 +19,53 @@ from scheduler.planning.order import HOUR_MS
 from scheduler.planning.pledges import given_up_at
 
 SECOND_MS = 1_000
+NEVER = Instant(1 << 62)
 
 
-def next_moment(core: Core, agents: Agents) -> Instant | None:
-    """The next one after now; None: time alone changes nothing any more."""
-    found = [at for at in _moments(core, agents) if at > core.now]
-    return min(found, default=None)
+class Moments(NamedTuple):
+    """The next of each kind after now; NEVER: time alone changes nothing of it any more.
+
+    `looks`: a tick finds something, and what comes of that is planned for like all that happens. `plans`: something
+    else is planned. `turns`: somebody in the queue might displace others, if they have `turned` by then, which many do
+    not live to see."""
+
+    looks: Instant
+    plans: Instant
+    turns: Instant
+    turned: int
+
+    @property
+    def next_at(self) -> Instant | None:
+        """The next of all."""
+        at = min(self.looks, self.plans, self.turns)
+        return at if at < NEVER else None
 
 
-def _moments(core: Core, agents: Agents) -> Iterator[Instant]:
-    for at in (core.timers.next_at(), core.planner.queue.next_at()):
-        if at is not None:
-            yield at
-    for _, at in _thresholds(core, agents):
-        yield at
-    if len(core.planner.queue) and core.state.attempts.rows:
-        yield from _of_queue(core)
+def moments(core: Core, agents: Agents) -> Moments:
+    """As of now."""
+    now, planner = core.now, core.planner
+    looks = [core.timers.next_at() or NEVER, *(at for _, at in _thresholds(core, agents))]
+    plans, turns = [planner.queue.next_at() or NEVER], NEVER
+    if len(planner.queue) and core.state.attempts.rows:
+        plans += _of_queue(core)
+        if core.state.policy.preset is Preset.DEFAULT:
+            planner.victims.refresh(now)
+            turns = _second_after(planner.victims.next_change_at())
+    return Moments(_first(looks, now), _first(plans, now), _first([turns], now), planner.victims.turned)
+
+
+def _first(found: Iterable[Instant], now: Instant) -> Instant:
+    return min((at for at in found if at > now), default=NEVER)
+
+
+def plans_now(core: Core, known: Moments) -> bool:
+    """Has one come at which time alone could change what is planned?"""
+    if known.plans <= core.now:
+        return True
+    if known.turns > core.now:
+        return False
+    core.planner.victims.refresh(core.now)
+    return core.planner.victims.turned != known.turned
 
 
 def silences(core: Core, agents: Agents) -> Iterator[tuple[NodeIndex, int]]:
@@ -54,14 +86,12 @@ def _thresholds(core: Core, agents: Agents) -> Iterator[tuple[NodeIndex, Instant
 
 
 def _of_queue(core: Core) -> Iterator[Instant]:
-    """What those that wait could be helped by: protections that end, ends that are near enough to be waited for,
-    pledges and reservations that are overdue, the hour that puts the queue in order anew."""
+    """What those that wait could be helped by, beside others who turn (protections that end, ends that are near enough
+    to be waited for): pledges and reservations that are overdue, the hour that puts the queue in order anew."""
     state, now = core.state, core.now
     yield Instant((now // HOUR_MS + 1) * HOUR_MS)
     if state.policy.preset is not Preset.DEFAULT:
         return
-    core.planner.victims.refresh(now)
-    yield _second_after(core.planner.victims.next_change_at())
     for pledge in state.pledges.rows.values():
         yield _second_after(given_up_at(state, pledge) + 1)
     for held in state.reservations.rows.values():

@@ -9,7 +9,7 @@ the day must have gone another way.
 from collections import deque
 
 from events.ids import Instant
-from replay.engine.moments import SECOND_MS, next_moment
+from replay.engine.moments import SECOND_MS
 from replay.engine.run import Replay
 from replay.scenario import Beat
 
@@ -38,8 +38,7 @@ class OnBeat(Replay):
             times.append(self._beats[0].at)
         elif self._arrived == len(self.scenario.arrivals) and not core.state.jobs.rows:
             return None
-        if not self._moment_known:
-            self._moment, self._moment_known = next_moment(core, self.agents), True
+        self._know_moment()
         if self._moment is not None and not self._awaited(self._seen_at(self._moment)):
             times.append(self._seen_at(self._moment))
         if self._pending is not None and not self._awaited(self._led_again(self._pending), STILL_MS):

@@ -9,6 +9,7 @@ from typing import Any
 
 from commands.decide.attempts import FAULTS
 from commands.entities import AttemptKey
+from commands.rows import maker
 from commands.state import Change
 from events.checkpoint import CheckpointRecorded
 from events.envelope import Event
@@ -23,6 +24,7 @@ from replay.outcome import Outcome, Sample, TeamSample
 from replay.scenario import Arrival, Scenario
 from scheduler.planning.fragmentation import stranded
 
+_team_sample = maker(TeamSample)
 NOT_ITS_OWN = {*FAULTS, EndReason.NO_PROGRESS}
 
 
@@ -170,7 +172,7 @@ class Recorder:
             )
         for (team, gpu_type), own in sorted(self._meters.teams.items()):
             self._team_samples.append(
-                TeamSample(
+                _team_sample(
                     at=at,
                     team=team,
                     gpu_type=gpu_type,

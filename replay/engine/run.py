@@ -4,9 +4,7 @@ At one instant: first what ends, then what comes, in order; then time is looked 
 next instant is that of the next thing that happens, or at which time alone could change something (moments).
 """
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -19,10 +17,11 @@ from events.gang import GangResized, GangRunning
 from events.ids import ClusterId, Instant, NodeId, NodeIndex, Principal, TeamId
 from events.leadership import CommandRefused
 from events.task import ReportDropped, TaskStarted
+from replay.collecting import collecting_rarely
 from replay.engine.agents import OFF
 from replay.engine.core import Core
 from replay.engine.models import Models
-from replay.engine.moments import SECOND_MS, next_moment, silences
+from replay.engine.moments import SECOND_MS, Moments, moments, plans_now, silences
 from replay.engine.recorder import Recorder
 from replay.engine.scripted import ScriptedAgents
 from replay.outcome import Outcome
@@ -31,8 +30,6 @@ from replay.scenario import Anew, Arrival, Scenario, Silence, TeamQuota
 MESSAGES_A_COMMIT = 256
 SAVES_TOGETHER_MS = 60_000
 """Saves of an interval are taken together for so long, unless something else happens."""
-NEW_OBJECTS = 100_000
-"""New objects, less those that are gone again, between two looks for cycles."""
 CLUSTER = ClusterId("replay")
 STANDSTILL_MS = 86_400_000
 """Where nothing is to come any more, and nothing has changed for so long, nothing will."""
@@ -65,20 +62,8 @@ def run(
     """Let the production core schedule the scenario. `sample_s`: interval of the samples. `look_s`: run cycles so often
     even where nothing can have changed, as the leader does each second. ValueError: the scenario's nodes, quotas or
     policy cannot be set up, and which."""
-    with _collecting_rarely():
+    with collecting_rarely():
         return Replay(scenario, models=models, sample_s=sample_s, look_s=look_s).run(policy_name, progress)
-
-
-@contextmanager
-def _collecting_rarely() -> Iterator[None]:
-    """What a replay lets go is free at once by its reference counts; to look for cycles among all its rows after each
-    700 new ones only takes time."""
-    before = gc.get_threshold()
-    gc.set_threshold(NEW_OBJECTS, 20, 20)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 class Replay:
@@ -105,6 +90,7 @@ class Replay:
         self._to_plan = False
         self._grew_smaller = False
         self._noticed: list[Tick] = []
+        self._moments: Moments | None = None
         self._moment: Instant | None = None
         self._moment_known = False
         self._changed_at = self.core.now
@@ -218,8 +204,7 @@ class Replay:
             return None
         if not times and core.now - self._changed_at > STANDSTILL_MS:
             return None
-        if not self._moment_known:
-            self._moment, self._moment_known = next_moment(core, self.agents), True
+        self._know_moment()
         if self._moment is not None:
             times.append(self._moment)
         if self._grew_smaller:
@@ -227,6 +212,12 @@ class Replay:
         if self._look_ms is not None and times:
             times.append((core.now // self._look_ms + 1) * self._look_ms)
         return Instant(max(core.now, min(times))) if times else None
+
+    def _know_moment(self) -> None:
+        """When time alone could change something next."""
+        if not self._moment_known:
+            self._moments = moments(self.core, self.agents)
+            self._moment, self._moment_known = self._moments.next_at, True
 
     def _to_come(self) -> list[int]:
         """When what is known to come comes."""
@@ -248,8 +239,9 @@ class Replay:
     def _instant(self) -> None:
         """What happens now, until nothing more does."""
         moment = self._moment is not None and self._moment <= self.core.now
-        self._to_plan = moment or self._grew_smaller or self._look_ms is not None
-        self._moment_known = self._moment_known and not self._to_plan
+        plans = self._moments is not None and plans_now(self.core, self._moments)
+        self._to_plan = plans or self._grew_smaller or self._look_ms is not None
+        self._moment_known = self._moment_known and not (moment or self._to_plan)
         self._grew_smaller = False
         while True:
             self._ends()
@@ -330,17 +322,16 @@ class Replay:
     def _see(self, events: tuple[Event, ...]) -> None:
         """Does it have to be planned again?"""
         for event in events:
-            if type(event) not in QUIET and not (type(event) is GangRunning and self._no_matter_who_runs()):
+            if type(event) not in QUIET and (not isinstance(event, GangRunning) or self._may_grow(event)):
                 self._to_plan = True
                 self._moment_known = False
                 self._changed_at = self.core.now
             if isinstance(event, GangResized) and event.stopped:
                 self._grew_smaller = True
 
-    def _no_matter_who_runs(self) -> bool:
-        """Is nobody in the queue for whom others might be stopped, and is there nobody who could grow?"""
-        planner = self.core.planner
-        return not (planner.somebody_gives or planner.victims.elastic)
+    def _may_grow(self, event: GangRunning) -> bool:
+        """A gang that runs may grow, if it is elastic. To others it shows in the order of victims alone."""
+        return (event.job_id, event.attempt) in self.core.planner.victims.elastic
 
 
 def _quotas(lines: tuple[TeamQuota, ...]) -> list[SetQuota]:

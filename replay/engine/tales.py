@@ -1,11 +1,14 @@
 """What is known so far of one job, one attempt, one victim: open rows of an Outcome."""
 
 from commands.entities import Attempt, AttemptKey
+from commands.rows import maker
 from events.ids import Instant, JobId
 from events.job import EndReason, JobState
 from events.preemption import PreemptionRule
 from replay.outcome import Displacement, JobOutcome, Stretch
 from replay.scenario import Arrival
+
+_job_outcome, _stretch = maker(JobOutcome), maker(Stretch)
 
 
 class AttemptTale:
@@ -86,7 +89,7 @@ class AttemptTale:
             self.lost_gpu_ms = self.gpu_ms - kept_until
 
     def row(self) -> Stretch:
-        return Stretch(
+        return _stretch(
             job_id=self.key[0],
             attempt=self.key[1],
             team=self.of[0],
@@ -149,7 +152,7 @@ class JobTale:
     def row(self, now: Instant) -> JobOutcome:
         spec = self.arrival.spec
         started = self.first_start_at if self.first_start_at is not None else self.ended_at or now
-        return JobOutcome(
+        return _job_outcome(
             job_id=self.job_id,
             team=spec.team,
             user=self.arrival.user,

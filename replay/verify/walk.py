@@ -16,6 +16,7 @@ from events.chain import START, Accepted, Dropped, Head
 from events.codec import Unreadable
 from events.envelope import Commit, Term
 from events.log import READ_BATCH, LogUnusable, Noted, Raw, RecordLog
+from replay.collecting import collecting_rarely
 from replay.verify.chain import Chain, Suspicious
 from replay.verify.decisions import Decisions, OnTheWord, Unknown
 from replay.verify.diagnosis import Evidence, diagnose
@@ -50,7 +51,8 @@ class Request:
 
 async def verify(log: RecordLog, request: Request | None = None) -> Report:
     """Everything about one log, to its end as it is now. Raises LogUnavailable."""
-    return await _Walk(log, request or Request()).run()
+    with collecting_rarely():
+        return await _Walk(log, request or Request()).run()
 
 
 class _Found(Exception):
