@@ -38,7 +38,7 @@ class Trail:
 
     def __init__(self) -> None:
         self.marks: list[tuple[int, int, int, int, int]] = []
-        """(place, GPUs of the guarantee left, pledges yet to come, borrowed, left for the end) each STRIDE places."""
+        """(place, GPUs of the guarantee left, pledges met, borrowed, left for the end) each STRIDE places."""
         self.borrowed: list[AttemptKey] = []
         self.last: list[tuple[int, AttemptKey]] = []
 
@@ -47,11 +47,11 @@ class Trail:
         while self.marks and self.marks[-1][0] > place:
             self.marks.pop()
 
-    def resume(self, guaranteed: int, pledges: int) -> tuple[int, int, int]:
-        """(place, GPUs left, pledges yet to come) from which to walk on."""
-        place, left, coming, borrowed, last = self.marks.pop() if self.marks else (0, guaranteed, pledges, 0, 0)
+    def resume(self, guaranteed: int) -> tuple[int, int, int]:
+        """(place, GPUs left, pledges met) from which to walk on."""
+        place, left, met, borrowed, last = self.marks.pop() if self.marks else (0, guaranteed, 0, 0, 0)
         del self.borrowed[borrowed:], self.last[last:]
-        return place, left, coming
+        return place, left, met
 
 
 def walk_in_order(
@@ -64,15 +64,16 @@ def walk_in_order(
     trail: Trail | None = None,
 ) -> tuple[int, frozenset[AttemptKey]]:
     """The same, of attempts whose turns are known. `rows`: the attempts, where they are not those of the state.
-    `trail`: of a walk before this one with the same guarantee and pledges; it is left as that of this one."""
+    `trail`: of a walk before this one with the same guarantee; it is left as that of this one."""
     attempts, trail = state.attempts.rows if rows is None else rows, trail or Trail()
     going = {key for row in pledges for key in (*row.victims, *row.awaited)}
     promised = _promised(state, pledges)
-    first, left, coming = trail.resume(guaranteed, len(promised))
-    del promised[coming:]
+    count = len(promised)
+    first, left, met = trail.resume(guaranteed)
+    del promised[count - met :]
     borrowed, last = trail.borrowed, trail.last
     for place in range(first, len(in_order), STRIDE):
-        trail.marks.append((place, left, len(promised), len(borrowed), len(last)))
+        trail.marks.append((place, left, count - len(promised), len(borrowed), len(last)))
         for turn, key in in_order[place : place + STRIDE]:
             while promised and promised[-1][0] < turn:
                 gpus = promised.pop()[1]
@@ -99,8 +100,12 @@ def walk_in_order(
 def _promised(state: State, pledges: Iterable[Pledge]) -> list[tuple[Turn, int]]:
     """Turns of pledges with their GPUs, the last first."""
     jobs = state.jobs.rows
-    turns = [(_turn(jobs[row.job_id], (row.ordered_n, False)), row.gpus) for row in pledges if row.job_id in jobs]
-    return sorted(turns, reverse=True)
+    return sorted([(turn_of_pledge(jobs[row.job_id], row), row.gpus) for row in pledges if row.job_id in jobs])[::-1]
+
+
+def turn_of_pledge(job: Job, pledge: Pledge) -> Turn:
+    """When the lease that it is there for will come."""
+    return _turn(job, (pledge.ordered_n, False))
 
 
 def turn_of(job: Job, attempt: Attempt) -> Turn:

@@ -8,12 +8,14 @@ the guarantee. While a team uses no more than its guarantee all of it is covered
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 
-from commands.coverage import Trail, Turn, turn_of, walk_in_order
-from commands.entities import Attempt, AttemptKey, Job
+from commands.coverage import Trail, Turn, turn_of, turn_of_pledge, walk_in_order
+from commands.entities import Attempt, AttemptKey, Job, Pledge
 from commands.state import Change, State
 from events.ids import GpuType, JobId, TeamId
 
 ShareKey = tuple[TeamId, GpuType]
+NOBODY: AttemptKey = (JobId(""), 0)
+"""Before every attempt."""
 
 
 class Standing:
@@ -75,14 +77,7 @@ class Shares:
                 case "attempts":
                     self._feed_attempt(change)
                 case "pledges":
-                    key = (row.team, row.gpu_type)
-                    if change.new is None:
-                        self._pledges[key].discard(row.job_id)
-                    else:
-                        self._pledges.setdefault(key, set()).add(row.job_id)
-                    by = (change.new is not None) - (change.old is not None)
-                    self._pledged[key] = self._pledged.get(key, 0) + by * row.gpus
-                    self._forget(key)
+                    self._feed_pledge(row, (change.new is not None) - (change.old is not None))
                 case "quotas":
                     self._forget((row.team, row.gpu_type))
                 case "usage":
@@ -95,6 +90,29 @@ class Shares:
                 case _:
                     pass
 
+    def _feed_pledge(self, pledge: Pledge, by: int) -> None:
+        """It came, or with a minus went: what changes is where it stands, and where those stand who are to go."""
+        key, job = (pledge.team, pledge.gpu_type), self._state.jobs.get(pledge.job_id)
+        pledges = self._pledges.setdefault(key, set())
+        if by > 0:
+            pledges.add(pledge.job_id)
+        elif by < 0:
+            pledges.discard(pledge.job_id)
+        self._pledged[key] = self._pledged.get(key, 0) + by * pledge.gpus
+        if job is None:
+            self._forget(key)
+            return
+        self._walk_on(key, bisect_left(self._in_order.get(key, []), (turn_of_pledge(job, pledge), NOBODY)))
+        for going in (*pledge.victims, *pledge.awaited):
+            attempt = self._state.attempts.get(going)
+            if attempt is not None and (attempt.team, attempt.gpu_type) == key:
+                self._walk_on(key, self._place_of(key, going))
+
+    def _place_of(self, key: ShareKey, attempt: AttemptKey) -> int:
+        """Where the attempt stands; the first place if it is not known yet."""
+        turn = self._turns.get(attempt)
+        return 0 if turn is None else bisect_left(self._in_order[key], (turn, attempt))
+
     def _feed_attempt(self, change: Change) -> None:
         row: Attempt = change.new if change.new is not None else change.old
         key = (row.team, row.gpu_type)
@@ -106,7 +124,7 @@ class Shares:
         elif change.new is None:
             self._leave(row)
         elif _turns(change.old) != _turns(change.new):
-            self._walk_on(key, bisect_left(self._in_order[key], (self._turns[row.key], row.key)))
+            self._walk_on(key, self._place_of(key, row.key))
 
     def _forget(self, key: ShareKey) -> None:
         """Somebody else may be covered now."""
@@ -130,9 +148,8 @@ class Shares:
 
     def _leave(self, attempt: Attempt) -> None:
         key = (attempt.team, attempt.gpu_type)
-        in_order = self._in_order[key]
-        place = bisect_left(in_order, (self._turns.pop(attempt.key), attempt.key))
-        del in_order[place]
+        place = self._place_of(key, attempt.key)
+        del self._turns[attempt.key], self._in_order[key][place]
         self._walk_on(key, place)
 
     def _reorder(self, job: Job) -> None:
