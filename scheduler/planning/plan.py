@@ -19,6 +19,7 @@ from events.ids import Instant, JobId
 from events.preemption import PledgeEnd
 from scheduler.planning import elastic, pledges, reserve
 from scheduler.planning.capacity import Capacity
+from scheduler.planning.failures import Memory
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.order import FairShares
 from scheduler.planning.pools import Pools
@@ -27,7 +28,7 @@ from scheduler.planning.queue import Queue
 from scheduler.planning.quota import Shares
 from scheduler.planning.sure import RowFailed
 from scheduler.planning.trial import HeldBits, Trial
-from scheduler.planning.turns import Memory, Turns
+from scheduler.planning.turns import Turns
 from scheduler.planning.victims import VictimIndex
 from scheduler.planning.walk import walk
 
@@ -45,9 +46,6 @@ class Planner:
         self.forecast = Forecast(state)
         self.victims = VictimIndex(state, self.shares)
         self.memory = Memory()
-        self.somebody_gives = False
-        """Had the last cycle somebody in the queue for whom others might have to make room? If not, and nobody grows,
-        it does not matter who of them runs already, and since when."""
         self._held: HeldBits = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -82,7 +80,6 @@ class Planner:
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
         """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""
-        self.somebody_gives = False
         if self._nobody_waits(now):
             return Plan(n=self.state.meta.n)
         try:
