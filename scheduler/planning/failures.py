@@ -76,7 +76,7 @@ def _stake(attempt: Attempt) -> Stamp:
 
 
 def _room(node: Node) -> Stamp:
-    return (node.used, node.broken, node.pledged, node.state, node.drained, node.confirmed, node.block, node.gpus)
+    return (node.used, node.broken, node.pledged, node.state, node.drained, node.confirmed, node.generation)
 
 
 def _rank(job: Job) -> Stamp:
