@@ -175,10 +175,9 @@ class Turns:
         asked = (job.id, covered, reach, victims.mark(), len(self.placements), len(self.rooms))
         if asked == self._asked[0]:
             return self._asked[1]
-        levels = levels_of(job.priority_class, covered)
-        gives = could_give(victims.grounds, job.spec.gpu_type, levels) and could_empty(
-            victims.grounds, victims.held_by, job, covered, reach
-        )
+        grounds, levels = victims.grounds, levels_of(job.priority_class, covered)
+        gives = could_give(grounds, job.spec.gpu_type, levels)
+        gives = gives and could_empty(grounds, victims.held_by, job, covered, reach)
         self._asked = (asked, gives)
         return gives
 

@@ -39,11 +39,10 @@ def _anybody_gives(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: C
     if not trial.shares.anybody_on(gpu_type):
         return False
     planner.victims.refresh(trial.now)
-    kinds = {(line.class_rank, borrows(trial, line)) for line in lines}
-    return any(
-        could_give(planner.victims.grounds, gpu_type, levels_of(CLASSES[class_rank], not borrowing))
-        for class_rank, borrowing in kinds
-    )
+    for class_rank, borrowing in {(line.class_rank, borrows(trial, line)) for line in lines}:
+        if could_give(planner.victims.grounds, gpu_type, levels_of(CLASSES[class_rank], not borrowing)):
+            return True
+    return False
 
 
 def _anybody_may_hold(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Collection[Line]) -> bool:
