@@ -29,7 +29,9 @@ from scheduler.planning.preempt_ground import (
 from scheduler.planning.quota import ShareKey, Shares
 
 NOTHING = (-1, False, None)
+"""No room was made, or something came between."""
 NOWHERE = NodeIndex(0)
+"""Of a change on trial that is no single node's."""
 
 
 class VictimIndex:
