@@ -22,8 +22,9 @@ def moved(change: Change) -> GpuType | None:
 
 
 def _stake(attempt: Attempt) -> Stake:
-    ends = (attempt.ending_at, attempt.limit_at, attempt.running_at)
-    return (attempt.charged, *ends, attempt.ranks, attempt.growths, attempt.stopping, attempt.stopping_at)
+    """Since when it runs is left out: that changes who goes first; and who becomes a victim by it, `turned` tells."""
+    stopping = (attempt.stopping, attempt.stopping_at)
+    return (attempt.charged, attempt.ending_at, attempt.limit_at, attempt.ranks, attempt.growths, *stopping)
 
 
 def _room(node: Node) -> Stake:

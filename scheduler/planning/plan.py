@@ -45,9 +45,6 @@ class Planner:
         self.forecast = Forecast(state)
         self.victims = VictimIndex(state, self.shares)
         self.memory = Memory()
-        self.somebody_gives = False
-        """Had the last cycle somebody in the queue for whom others might have to make room? If not, and nobody grows,
-        it does not matter who of them runs already, and since when."""
         self._held: HeldBits = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -82,7 +79,6 @@ class Planner:
 
     def plan(self, now: Instant, ranks_max: int = 4_000) -> Plan:
         """What to do at `now`. Ends after about `ranks_max` ranks, so that a commit stays small."""
-        self.somebody_gives = False
         if self._nobody_waits(now):
             return Plan(n=self.state.meta.n)
         try:

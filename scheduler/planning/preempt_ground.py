@@ -128,6 +128,11 @@ class Entry(NamedTuple):
     lent: frozenset[int] = frozenset()
     going: frozenset[int] = frozenset()
 
+    @property
+    def gives(self) -> object:
+        """What it could give, and to whom."""
+        return (self.level, self.lent, self.going)
+
     def awaited(self) -> "Entry":
         """The same, about to end."""
         return Entry(AWAITED, self.gpu_type, self.rank, self.nodes, self.lent, self.going)

@@ -225,7 +225,6 @@ class Turns:
         gives = could_give(victims.grounds, job.spec.gpu_type, levels) and could_empty(
             victims.grounds, victims.held_by, job, covered, reach
         )
-        self._planner.somebody_gives |= gives
         self._asked = (asked, gives)
         return gives
 

@@ -41,7 +41,6 @@ def _anybody_gives(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: C
     planner.victims.refresh(trial.now)
     for class_rank, borrowing in {(line.class_rank, borrows(trial, line)) for line in lines}:
         if could_give(planner.victims.grounds, gpu_type, levels_of(CLASSES[class_rank], not borrowing)):
-            planner.somebody_gives = True
             return True
     return False
 

@@ -51,7 +51,7 @@ class VictimIndex:
         self.latest: tuple[int, bool, Any, Any] = NOTHING
         """(place in the trial after the last room that was made, for a covered job, by which search, swaps)."""
         self.turned = 0
-        """Rises when somebody is a victim of another level, as by time alone, or about to give other ranks back."""
+        """Rises when somebody is a victim of another level, as by time alone, or lends or gives back other ranks."""
         self.elastic: dict[AttemptKey, None] = {}
         """Attempts of elastic jobs, in the order of their start."""
         self._borrowed: dict[ShareKey, frozenset[AttemptKey]] = {}
@@ -174,7 +174,7 @@ class VictimIndex:
         entry = self.entries[key] = Entry(level, attempt.gpu_type, rank, nodes, lent, self._going(attempt, now))
         if entry != old:
             self._dirty_nodes.update(nodes)
-            self.turned += old is None or (entry.level, entry.going) != (old.level, old.going)
+            self.turned += old is None or entry.gives != old.gives
 
     def _level(self, job: Job, attempt: Attempt, now: Instant) -> tuple[int, Instant | None]:
         """Its level, and when time alone changes it."""

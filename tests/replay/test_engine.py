@@ -94,6 +94,25 @@ class TestWork:
         assert job.lost_gpu_s == 16 * (1090 - 600)
         assert first.released_at is None
 
+    @pytest.mark.parametrize(("later_s", "commits"), [(20, 1), (100, 2)])
+    def test_saves_that_are_taken_together(self, later_s: int, commits: int) -> None:
+        """What two jobs save within a minute comes in one commit; what a fault takes of the first counts from its own
+        save all the same."""
+
+        def replayed(interval_s: int) -> Outcome:
+            whole: dict[str, Any] = {
+                "gpus_per_replica": 8,
+                "checkpoint": CheckpointPlan(interval_s=interval_s),
+                "work": {"start_s": 0},
+            }
+            come = [comes(0, "a", 1000, **whole), comes(later_s, "b", 1000, **whole)]
+            return run(scenario(3, come, silences=(silent(0, 800, None),)))
+
+        outcome, never_saved = replayed(interval_s=600), replayed(interval_s=2000)
+        assert of(outcome, "a").lost_gpu_s == 8 * (890 - 600)
+        assert of(never_saved, "a").lost_gpu_s == 8 * 890
+        assert outcome.commits == never_saved.commits + commits
+
     def test_a_cancel_by_its_user(self) -> None:
         """Work that its user cancels has run for its time, and is no loss of the scheduler's."""
         outcome = run(scenario(1, [comes(0, "a", 500, work={"start_s": 0, "save_s": 0, "cancelled": True})]))
