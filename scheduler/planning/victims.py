@@ -30,8 +30,7 @@ from scheduler.planning.quota import ShareKey, Shares
 
 NOTHING = (-1, False, None, None)
 """No room was made, or something came between."""
-NOWHERE = NodeIndex(0)
-"""Of a change on trial that is no single node's."""
+NOWHERE = NodeIndex(0)  # of a change on trial that is no single node's
 
 
 class VictimIndex:
