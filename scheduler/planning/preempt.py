@@ -1,31 +1,28 @@
 """Preemption and reclaim: the smallest set that makes room for a job (R-40 to R-45). The way in.
 
 Who of its own team stops for its quota's sake is found by preempt_own; where to look and whom to stop there by
-preempt_nodes (whole nodes), preempt_shared (one node) and preempt_other (all else), on the index of victims. Here a
-solution becomes a Room: the exact coming placement, taken for trial, with
-the victims and those that are awaited. All of it or nothing: nobody is stopped for a job that then does not start.
+preempt_nodes (whole nodes), preempt_shared (one node) and preempt_other (all else), on the index of victims. A solution
+becomes a Room in preempt_room. All of it or nothing: nobody is stopped for a job that then does not start.
 """
 
 from collections.abc import Iterable
 
 from commands.displace import may_displace
 from commands.entities import AttemptKey, Job
-from commands.plan import Ranks, Room
-from commands.rows import maker
+from commands.plan import Room
 from commands.shape import charged_gpus
-from events.ids import NodeIndex
 from events.job import Span
-from events.preemption import PreemptionRule
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.preempt_ask import Ask, Found, Step, least
-from scheduler.planning.preempt_ground import AWAITED, COVERED, SHIELDED, Entry
+from scheduler.planning.preempt_ground import Entry, is_borrowed
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
 from scheduler.planning.preempt_own import Own, give_way, standing_of, with_stopped
+from scheduler.planning.preempt_room import take
 from scheduler.planning.preempt_shared import on_one_node
+from scheduler.planning.preempt_swaps import Swaps, is_swap
 from scheduler.planning.queue import hint_key
-from scheduler.planning.quota import ShareKey
 from scheduler.planning.trial import Trial
 from scheduler.planning.victims import VictimIndex
 
@@ -63,25 +60,31 @@ def make_room(
         if not (trial.taken or trial.stopping):
             victims.failed[shape, own] = victims.next_change_at()
         return None
-    room = _take(trial, victims, job, *best)
-    victims.latest = (victims.mark(), covered, asks)
-    return room
+    return _taken(trial, victims, covered, asks, take(trial, victims, job, *best))
 
 
 def make_another(trial: Trial, victims: VictimIndex, job: Job, covered: bool, own: Own) -> Room | None:
     """Room for a job right after room was made for one that is alike, of no reserved nodes: the same search goes on.
     None where something came between, or there is no room more: then it is asked for as for any other. `own`: what its
     quota gives with nobody stopped, which suffices."""
-    mark, was_covered, asks = victims.latest
+    swaps: Swaps | None
+    mark, was_covered, asks, swaps = victims.latest
     if mark != victims.mark() or was_covered != covered or not _holds(asks, covered, own.covered_room):
         return None
+    if swaps is not None and (swap := swaps.another(job, own)) is not None:
+        victims.latest = (victims.mark(), covered, asks, swaps)
+        return swap
     for ask in asks:
         ask.job = job
     best = _search(trial, victims, asks, own)
-    if best is None:
-        return None
-    room = _take(trial, victims, job, *best)
-    victims.latest = (victims.mark(), covered, asks)
+    return None if best is None else _taken(trial, victims, covered, asks, take(trial, victims, job, *best))
+
+
+def _taken(trial: Trial, victims: VictimIndex, covered: bool, asks: list[Ask], room: Room) -> Room:
+    """Room that is made; the next of the line may go on from there."""
+    alone = asks[0] if len(asks) == 1 and not asks[0].whole else None
+    swaps = Swaps(trial, victims, alone) if alone is not None and is_swap(trial.state, room) else None
+    victims.latest = (victims.mark(), covered, asks, swaps)
     return room
 
 
@@ -99,7 +102,7 @@ def _room_within(trial: Trial, victims: VictimIndex, job: Job, covered: bool, ow
         best = _search(trial, victims, asks, with_stopped(now, map(entries.__getitem__, kept)))
         idle = [] if best is None else _not_needed(victims, job, now, [entries[key] for key in kept], *best)
         if best is not None and not idle:
-            return _take(trial, victims, job, *best, kept)
+            return take(trial, victims, job, *best, kept)
         trial.stopping = before[0].copy()
         victims.undo(before[1])
         victims.refresh(trial.now)
@@ -203,7 +206,7 @@ def _comes_back(trial: Trial, victims: VictimIndex, ask: Ask, found: Found) -> b
         attempt = trial.state.attempts[rank.key]
         key = (attempt.team, attempt.gpu_type)
         victim = trial.state.jobs[attempt.job_id]
-        if key not in trial.uncovers or not _is_borrowed(victims.entries[rank.key].level):
+        if key not in trial.uncovers or not is_borrowed(victims.entries[rank.key].level):
             continue
         if may_displace(trial.policy, trial.now, ask.job, ask.covered, victim, attempt, borrowed=False):
             continue
@@ -247,141 +250,3 @@ def _within_quota(victims: VictimIndex, ask: Ask, found: Found, own: Own) -> boo
     """Once the victims of its own team are gone; covered, where the job starts only so (R-12, R-40)."""
     theirs = [victims.entries[rank.key] for rank in found.victims if rank.team == ask.spec.team]
     return (with_stopped(own, theirs) if theirs else own).suffices(ask.gpus)
-
-
-# A solution becomes a Room
-
-
-def _take(
-    trial: Trial, victims: VictimIndex, job: Job, ask: Ask, found: Found, own: tuple[AttemptKey, ...] = ()
-) -> Room:
-    """`own`: those of its team that are stopped for its quota's sake, already."""
-    there = [rank.key for rank in found.victims]
-    borrowed = [_is_borrowed(victims.entries[key].level) for key in there]
-    stopped = tuple(sorted((*own, *there)))
-    freed = victims.stop(there)
-    trial.stopping.update(stopped)
-    if own or not all(borrowed):
-        trial.uncovers.update(_uncovered(trial, stopped))
-    ranks = _lay(trial, victims, ask, found.nodes)
-    by_node = _by_node(ranks)
-    awaited: set[AttemptKey] = set()
-    shrinks: dict[AttemptKey, list[int]] = {}
-    for index, mask in by_node.items():
-        free = mask & trial.capacity.free[index]
-        if free:
-            trial.capacity.take(index, free)
-        if victims.places[index].lent & mask:
-            for key, lent in victims.lent_on(index, mask).items():
-                shrinks.setdefault(key, []).extend(lent)
-                victims.shrink(key, lent)
-        if mask & ~free & ~freed.get(index, 0):
-            awaited.update(_holders(trial, victims, index, mask))
-        victims.pledge(index, mask)
-    if job.spec.gpu_type not in trial.left_over and _leaves_over(trial, by_node, stopped, shrinks):
-        trial.left_over.add(job.spec.gpu_type)
-    victims.settle()
-    trial.shares.grant((job.spec.team, job.spec.gpu_type), ask.gpus, ask.covered)
-    rule = _rule(stopped, ask.covered and any(borrowed))
-    if rule is PreemptionRule.RECLAIM:
-        trial.reclaims.add((job.spec.team, job.spec.gpu_type))
-    return _room(
-        job_id=job.id,
-        ranks=ranks,
-        victims=stopped,
-        awaited=tuple(sorted(awaited.difference(stopped))) if awaited else (),
-        rule=rule,
-        shrinks=tuple([(key, tuple(sorted(shrinks[key]))) for key in sorted(shrinks)]),
-    )
-
-
-_room = maker(Room)
-
-
-def _leaves_over(
-    trial: Trial, room: dict[NodeIndex, int], stopped: Iterable[AttemptKey], shrinks: dict[AttemptKey, list[int]]
-) -> bool:
-    """Does more come free by it than the room takes? Then it is there for others to wait for."""
-    attempts = trial.state.attempts.rows
-    for attempt in map(attempts.__getitem__, stopped):
-        for rank, (index, mask) in enumerate(attempt.ranks):
-            if mask & ~room.get(index, 0) and attempt.live(rank):
-                return True
-    return any(
-        attempts[key].live(rank) and mask & ~room.get(index, 0)
-        for key, ranks in shrinks.items()
-        for rank, (index, mask) in enumerate(attempts[key].ranks)
-        if rank in ranks
-    )
-
-
-def _uncovered(trial: Trial, stopped: Iterable[AttemptKey]) -> Iterable[ShareKey]:
-    """Teams and types that use less of their guarantee once these have stopped."""
-    for key in stopped:
-        attempt = trial.state.attempts[key]
-        share = (attempt.team, attempt.gpu_type)
-        if key not in trial.shares.borrowed(share):
-            yield share
-
-
-def _rule(stopped: tuple[AttemptKey, ...], reclaims: bool) -> PreemptionRule:
-    if not stopped:
-        return PreemptionRule.NOBODY
-    return PreemptionRule.RECLAIM if reclaims else PreemptionRule.PRIORITY
-
-
-def _is_borrowed(level: int) -> bool:
-    return level < COVERED or level == SHIELDED
-
-
-def _by_node(ranks: Ranks) -> dict[NodeIndex, int]:
-    masks: dict[NodeIndex, int] = {}
-    for index, mask in ranks:
-        masks[index] = masks.get(index, 0) | mask
-    return masks
-
-
-def _holders(trial: Trial, victims: VictimIndex, index: NodeIndex, mask: int) -> Iterable[AttemptKey]:
-    """Attempts about to end that hold some of these GPUs."""
-    for job_id, number, rank in trial.state.nodes[index].leases:
-        key = (job_id, number)
-        if victims.entries[key].level == AWAITED and trial.state.attempts[key].ranks[rank][1] & mask:
-            yield key
-
-
-def _lay(trial: Trial, victims: VictimIndex, ask: Ask, nodes: list[NodeIndex]) -> Ranks:
-    """Ranks on what the nodes give now that the victims are about to end (R-32)."""
-    spec = ask.spec
-    if ask.whole:
-        return _lay_whole(ask, nodes)
-    ranks: list[tuple[NodeIndex, int]] = []
-    most = 1 if ask.hint.spread is not None else spec.replicas
-    for index in nodes:
-        place = victims.places[index]
-        kept = place.base & ~place.lent
-        enough = kept.bit_count() >= min(most, spec.replicas - len(ranks)) * spec.gpus_per_replica
-        base = kept if enough else place.base
-        here = min(most, base.bit_count() // spec.gpus_per_replica, spec.replicas - len(ranks))
-        for _ in range(here):
-            mask = trial.capacity.at[index][3].pick(base, spec.gpus_per_replica)
-            ranks.append((index, mask))
-            base &= ~mask
-    assert len(ranks) == spec.replicas, "the nodes do not hold the gang"
-    return tuple(ranks)
-
-
-def _lay_whole(ask: Ask, nodes: list[NodeIndex]) -> Ranks:
-    """Ranks in order over the nodes; the last rank of each node claims what is left of it."""
-    each, size = ask.spec.gpus_per_replica, ask.ground.node_gpus
-    per_node = 1 if ask.hint.spread is not None else max(1, size // each)
-    places = ask.index.places
-    ranks: list[tuple[NodeIndex, int]] = []
-    left = ask.spec.replicas
-    for index in sorted(nodes, key=lambda index: (*places[index].rack, index)):
-        whole, here = (1 << size) - 1, min(per_node, left)
-        left -= here
-        for rank in range(here):
-            mask = ((1 << each) - 1) << rank * each if rank < here - 1 else whole
-            ranks.append((index, mask))
-            whole &= ~mask
-    return tuple(ranks)

@@ -6,7 +6,7 @@ agrees with commands.displace.may_displace is shown by test.
 """
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ VIEWS: tuple[tuple[int, ...], ...] = (
     (0, 1, 2, 3, 4, 6),
 )
 """Levels of each view. View 0: what is free, or about to be."""
+_SEEN_IN = tuple(tuple(int(level in levels) for levels in VIEWS) for level in range(LEVELS))
+"""Whether a level is in each view, by level."""
 
 _COVERED_CHAINS = {
     PriorityClass.PROD_SERVING: (0, 1, 2, 3, 6),
@@ -65,6 +67,11 @@ def own_levels(priority_class: PriorityClass) -> tuple[int, ...]:
 def chain_of(priority_class: PriorityClass, covered: bool) -> tuple[int, ...]:
     """Views of a job on the leases of other teams, each with more in it than the one before (R-40)."""
     return (_COVERED_CHAINS if covered else _BORROWING_CHAINS)[priority_class]
+
+
+def is_borrowed(level: int) -> bool:
+    """Is it a level of leases that are borrowed?"""
+    return level < COVERED or level == SHIELDED
 
 
 def level_of(policy: Policy, now: Instant, job: Job, attempt: Attempt, *, borrowed: bool) -> tuple[int, Instant | None]:
@@ -205,6 +212,24 @@ class Place:
         view5 = view4 + sums[4]
         shielded = sums[SHIELDED]
         return (view0, view1, view2, view3, view4, view5, view3 + shielded, view4 + shielded, view5 + shielded)
+
+    def drop(self, ranks: Sequence[Rank]) -> list[Item]:
+        """These are victims no more, and what they hold is to be counted anew. Returns it."""
+        gone = [item for item in self.items if item.rank in ranks]
+        self.items = tuple([item for item in self.items if item not in gone])
+        for item in gone:
+            self.ground.rank_out(item, self.index)
+        return gone
+
+    def holds(self, team: TeamId, level: int) -> bool:
+        """Has the team leases of that level here?"""
+        return any(item.level == level and item.rank.team == team for item in self.items)
+
+    def lose(self, level: int, gpus: int) -> None:
+        """Of what it could give, victims of a level, so much is gone: count anew."""
+        before = self.counts
+        self.counts = tuple([count - gpus * seen for count, seen in zip(before, _SEEN_IN[level], strict=True)])
+        self.ground.move(self.bit, before, self.counts)
 
     def recount(self) -> None:
         """It changed: count anew."""

@@ -1,12 +1,13 @@
 """Room for a job of less than a node's worth on one node: one victim where one is enough, else as few as it takes."""
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import combinations
 
 from events.ids import NodeIndex
 from scheduler.planning.capacity import indexes_of
 from scheduler.planning.preempt_ask import Ask, Found, Step
-from scheduler.planning.preempt_ground import VIEWS, Item, Rank
+from scheduler.planning.preempt_ground import VIEWS, Item, Rank, Ranking
 
 NODES_TRIED_MAX = 64
 """Nodes on which sets of several victims are looked for, of those that need the fewest GPUs freed."""
@@ -38,9 +39,26 @@ def on_one_node(ask: Ask, number: int, step: Step) -> Found | None:
 def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
     """The best single victim: few GPUs, little work lost, of the team that is furthest over its share, begun late, by
     job id (R-40)."""
-    need, ground, own_team, others = ask.need, ask.ground, ask.spec.team, VIEWS[step.view]
     firsts: list[tuple[Rank, NodeIndex]] = []
     least = (0, 0)
+    for _, ranking, there in rankings(ask, step, nodes):
+        found = ranking.first(there)
+        if found is None:
+            continue
+        harm = found[0][:2]
+        if not firsts or harm < least:
+            firsts, least = [found], harm
+        elif harm == least:
+            firsts.append(found)
+    if not firsts:
+        return None
+    rank, index = firsts[0] if len(firsts) == 1 else min(firsts, key=partial(_tie, ask))
+    return Found(number, ask.cost((rank,)), [index], [rank])
+
+
+def rankings(ask: Ask, step: Step, nodes: int) -> Iterator[tuple[int, Ranking, int]]:
+    """Those of which one may be enough: a level, a ranking in it, and on which of the nodes (a bitset) it is."""
+    need, ground, own_team, others = ask.need, ask.ground, ask.spec.team, VIEWS[step.view]
     for (level, size), by_team in ground.ranked.items():
         if not by_team or not (level in others or level in step.own):
             continue
@@ -48,20 +66,8 @@ def _one_victim(ask: Ask, number: int, step: Step, nodes: int) -> Found | None:
         if not there:
             continue
         for team, ranking in by_team.items():
-            if level not in (step.own if team == own_team else others):
-                continue
-            found = ranking.first(there)
-            if found is None:
-                continue
-            harm = found[0][:2]
-            if not firsts or harm < least:
-                firsts, least = [found], harm
-            elif harm == least:
-                firsts.append(found)
-    if not firsts:
-        return None
-    rank, index = firsts[0] if len(firsts) == 1 else min(firsts, key=partial(_tie, ask))
-    return Found(number, ask.cost((rank,)), [index], [rank])
+            if level in (step.own if team == own_team else others):
+                yield level, ranking, there
 
 
 def _tie(ask: Ask, found: tuple[Rank, NodeIndex]) -> tuple[object, ...]:

@@ -28,10 +28,9 @@ from scheduler.planning.preempt_ground import (
 )
 from scheduler.planning.quota import ShareKey, Shares
 
-NOTHING = (-1, False, None)
+NOTHING = (-1, False, None, None)
 """No room was made, or something came between."""
-NOWHERE = NodeIndex(0)
-"""Of a change on trial that is no single node's."""
+NOWHERE = NodeIndex(0)  # of a change on trial that is no single node's
 
 
 class VictimIndex:
@@ -50,8 +49,8 @@ class VictimIndex:
         saves work."""
         self.asks: dict[object, Any] = {}
         """Searches of this cycle, by shape."""
-        self.latest: tuple[int, bool, Any] = NOTHING
-        """(place in the trial after the last room that was made, for a covered job, by which search)."""
+        self.latest: tuple[int, bool, Any, Any] = NOTHING
+        """(place in the trial after the last room that was made, for a covered job, by which search, swaps)."""
         self.turned = 0
         """Rises when somebody is a victim of another level, as by time alone, or lends or gives back other ranks."""
         self.elastic: dict[AttemptKey, None] = {}
@@ -280,39 +279,40 @@ class VictimIndex:
         """Attempts are to be stopped: their GPUs are about to come free, by node. `settle` has to follow."""
         touched: dict[NodeIndex, list[Rank]] = {}
         for key in keys:
-            self._trial.append((key, entry := self.entries[key], NOWHERE, 0))
-            self._stopped.add(key)
-            self._count_stopped(entry, 1)
-            self.entries[key] = entry.awaited()
+            entry = self._stop(key)
             for index in entry.nodes:
                 touched.setdefault(index, []).append(entry.rank)
-        return {index: self._free_of(place, touched[index]) for index in touched if (place := self.places.get(index))}
-
-    def _free_of(self, place: Place, ranks: list[Rank]) -> int:
-        """Mask of what they hold on the node."""
-        gone, left, freed = list[Item](), list[Item](), 0
-        for item in place.items:
-            (gone if item.rank in ranks else left).append(item)
-        place.items = tuple(left)
-        held = {(item.rank.team, item.level) for item in left}
-        for item in gone:
-            freed |= item.mask
-            place.ground.rank_out(item, place.index)
-            if (item.rank.team, item.level) not in held:
-                self.held_by[item.rank.team, item.level] &= ~place.bit
-        place.awaited |= freed
-        self._changed.add(place)
+        places = [place for index in touched if (place := self.places.get(index)) is not None]
+        freed = {place.index: self._free_of(place, touched[place.index]) for place in places}
+        for place in places:
+            place.awaited |= freed[place.index]
+        self._changed.update(places)
         return freed
 
-    def lent_on(self, index: NodeIndex, mask: int) -> dict[AttemptKey, list[int]]:
-        """Lent ranks that hold some of these GPUs of a node."""
-        found: dict[AttemptKey, list[int]] = {}
-        for job_id, number, rank in self._state.nodes[index].leases:
-            entry = self.entries[job_id, number]
-            held = self._state.attempts[job_id, number].ranks[rank][1]
-            if rank in entry.lent and entry.level != AWAITED and held & mask:
-                found.setdefault((job_id, number), []).append(rank)
-        return found
+    def _stop(self, key: AttemptKey) -> Entry:
+        entry = self.entries[key]
+        self._trial.append((key, entry, NOWHERE, 0))
+        self._stopped.add(key)
+        self._count_stopped(entry, 1)
+        self.entries[key] = entry.awaited()
+        return entry
+
+    def _free_of(self, place: Place, ranks: list[Rank]) -> int:
+        """Mask of what they hold on the node, and are victims with no more."""
+        freed = 0
+        for item in place.drop(ranks):
+            freed |= item.mask
+            if not place.holds(item.rank.team, item.level):
+                self.held_by[item.rank.team, item.level] &= ~place.bit
+        return freed
+
+    def swap(self, key: AttemptKey, index: NodeIndex, mask: int) -> None:
+        """An attempt that holds these GPUs of a node, and nothing else, is to be stopped, and they are pledged."""
+        place, entry = self.places[index], self._stop(key)
+        self._free_of(place, [entry.rank])
+        self._pledged[index] = self._pledged.get(index, 0) | mask
+        self._trial.append((None, None, index, mask))
+        place.lose(entry.level, mask.bit_count())
 
     def shrink(self, key: AttemptKey, ranks: Iterable[int]) -> None:
         """An attempt gives ranks back: their GPUs are about to come free. `settle` has to follow."""

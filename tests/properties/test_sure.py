@@ -7,17 +7,28 @@ from typing import Any
 
 import pytest
 
-from commands.plan import Plan, Ranks
+from commands.entities import Job
+from commands.plan import Plan, Ranks, Room
 from commands.state import State
 from events.ids import Instant, JobId
 from events.job import ArrayRange, JobSpec
-from scheduler.planning import fit, sure
+from scheduler.planning import fit, preempt, sure
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.plan import Cycle, Planner
+from scheduler.planning.preempt_own import Own
+from scheduler.planning.preempt_swaps import Swaps
 from tests.crowds import BATCH, PREEMPTIBLE, RESEARCH, SERVING, Crowd, queued
 from tests.properties.test_follows import Wild
 
 TEAMS = ("red", "blue", "green")
+DIVISIONS = [
+    (0xFF,),
+    (0x0F, 0xF0),
+    (0x03, 0x1C, 0xE0),
+    (0x0F, 0x70),
+    (0x03, 0x0C, 0x30, 0xC0),
+    [1 << n for n in range(8)],
+]
 SHAPES = [*[(1, 1)] * 12, *[(1, 2)] * 5, *[(1, 4)] * 3, (1, 8), (1, 6), (2, 1), (2, 8), (3, 4)]
 
 
@@ -89,7 +100,7 @@ def full(draw: Random) -> Crowd:
     for team in TEAMS:
         found.quota(team, draw.choice([4, 16, 48]), draw.choice([0, 4, 1_000]))
     for index in range(len(found.state.nodes)):
-        for place, mask in enumerate(draw.choice([(0xFF,), (0x0F, 0xF0), (0x03, 0x1C, 0xE0), (0x0F, 0x70)])):
+        for place, mask in enumerate(draw.choice(DIVISIONS)):
             found.pass_time(draw.choice([0, 60]))
             cls = draw.choice([RESEARCH, PREEMPTIBLE, BATCH])
             found.run(f"r{index}.{place}", (index, mask), team=draw.choice(TEAMS), cls=cls)
@@ -110,7 +121,49 @@ def test_room_after_room_is_what_each_turn_would_have_made() -> None:
         plan = by_rows(found.state, now)
         assert plan == singly(found.state, now), seed
         rooms += len(plan.rooms)
-    assert rooms > 100
+    assert rooms > 200
+
+
+def lent(draw: Random) -> Crowd:
+    """Nodes that others fill mostly with jobs of one size, above their guarantees, and a team that wants them back."""
+    found = Crowd()
+    size, others = draw.choice([1, 1, 2, 4]), ("blue", "green", "white")
+    found.nodes(*[8] * draw.randrange(2, 6))
+    found.quota("red", 40, draw.choice([0, 1_000]))
+    for team in others:
+        found.quota(team, draw.choice([0, 2, 8]), 1_000)
+    for index in range(len(found.state.nodes)):
+        for first in range(0, 8, size):
+            found.pass_time(draw.choice([0, 0, 60]))
+            each, cls = draw.choice([size] * 9 + [1]), draw.choice([RESEARCH, RESEARCH, PREEMPTIBLE, BATCH])
+            team = draw.choice(others) if draw.random() < 0.95 else "red"
+            found.run(f"r{index}.{first}", (index, ((1 << each) - 1) << first), team=team, cls=cls)
+    found.pass_time(draw.choice([600, 7_200]))
+    for number in range(30):
+        each = size if draw.random() < 0.9 else draw.choice([1, 2, 3])
+        cls = draw.choice([RESEARCH] * 9 + [BATCH, SERVING])
+        found.commit(*queued(f"j{number:03}", 1, each, team="red" if draw.random() < 0.95 else "blue", cls=cls))
+    return found
+
+
+def test_swaps_in_a_row_are_what_each_turn_would_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is in the way, and whatever else comes between."""
+    in_rows: list[Room] = []
+
+    class Seen(Swaps):
+        def another(self, job: Job, own: Own) -> Room | None:
+            room = super().another(job, own)
+            in_rows.extend([room] if room is not None else [])
+            return room
+
+    monkeypatch.setattr(preempt, "Swaps", Seen)
+    for seed in range(60):
+        found = lent(Random(seed))
+        now, planner = Instant(found.at + 1000), Planner(found.state)
+        plan = planner.plan(now)
+        assert plan == singly(found.state, now), seed
+        assert plan == planner.plan(now), f"{seed}: the trial left something behind"
+    assert len(in_rows) > 400
 
 
 class InRows(Wild):
