@@ -15,7 +15,7 @@ from events.job import Span
 from scheduler.planning import reserve
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.preempt_ask import Ask, Found, Step, least
-from scheduler.planning.preempt_ground import Entry, is_borrowed
+from scheduler.planning.preempt_ground import Entry, is_borrowed, own_levels
 from scheduler.planning.preempt_nodes import emptied, wanted_nodes
 from scheduler.planning.preempt_other import anyhow
 from scheduler.planning.preempt_own import Own, give_way, standing_of, with_stopped
@@ -49,7 +49,9 @@ def make_room(
     if own is None:
         return None
     if own.keys:
-        return _room_within(trial, victims, job, covered, own)
+        room = _room_within(trial, victims, job, covered, own)
+        trial.by_loss |= room is None
+        return room
     among = reserve.usable(trial, job)
     shape = (_shape(job), covered, among)
     if not victims.mark() and victims.failed.get((shape, own), trial.now) > trial.now:
@@ -57,7 +59,7 @@ def make_room(
     asks = _asks(trial, victims, job, covered, among, shape)
     best = _search(trial, victims, asks, own)
     if best is None:
-        if not (trial.taken or trial.stopping):
+        if not (trial.taken or trial.stopping or trial.by_loss):
             victims.failed[shape, own] = victims.next_change_at()
         return None
     return _taken(trial, victims, covered, asks, take(trial, victims, job, *best))
@@ -181,6 +183,8 @@ def _search(trial: Trial, victims: VictimIndex, asks: list[Ask], own: Own) -> tu
                 continue
             if _within_quota(victims, ask, found, own):
                 best = (ask, found)
+            else:
+                trial.by_loss |= _own_may_go(victims, ask.job)
         if best is None:
             return None
         stale = [index for index in best[1].nodes if victims.taken(index, trial.capacity.free[index])]
@@ -244,6 +248,11 @@ def _less_than_a_node(ask: Ask, number: int, step: Step) -> Found | None:
         return found
     apart = anyhow(ask, number, step)
     return apart if found is None or (apart is not None and apart[:2] < found[:2]) else found
+
+
+def _own_may_go(victims: VictimIndex, job: Job) -> bool:
+    """Has its team anybody whose end would leave it more of its quota?"""
+    return any(victims.held_by.get((job.spec.team, level)) for level in own_levels(job.priority_class))
 
 
 def _within_quota(victims: VictimIndex, ask: Ask, found: Found, own: Own) -> bool:

@@ -48,6 +48,9 @@ class Trial:
     """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""
     left_over: set[GpuType] = field(default_factory=set)
     """Types on which more comes free by what this cycle stops than it was stopped for: what did not fit before may."""
+    by_loss: bool = False
+    """Was no room made for the present turn that there might be, were other victims the least harm? Who that is goes by
+    the work that would be lost, and moves with every checkpoint."""
     held: HeldBits = field(default_factory=dict)
     held_on: dict[GpuType, Any] = field(default_factory=dict)
     """What is known of the reservations of each type (scheduler.planning.reserve)."""

@@ -79,6 +79,7 @@ class Turns:
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
         held, over = self._holds_made, len(self.holds_over)
         before = self._holdings() if trial.reservations or self.holds or over else ({}, [], [])
+        trial.by_loss = False
         try:
             if self._decide(line, job):
                 self.given += 1
@@ -91,7 +92,7 @@ class Turns:
             self.elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
-        if held == self._holds_made:
+        if held == self._holds_made and not trial.by_loss:
             self._remember(line, job, holder, stamp if len(self.holds_over) == over else None)
         return False
 

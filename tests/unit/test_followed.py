@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from commands.entities import AttemptKey
 from commands.evolve import begin, evolve
 from commands.plan import Plan
 from commands.policy import Policy
+from events.checkpoint import CheckpointRecorded
 from events.envelope import Event
 from events.gang import GangReleased, GangResized, ResizeReason
 from events.ids import Epoch, GpuMask, GpuType, Instant, JobId, NodeIndex
@@ -169,6 +171,33 @@ def test_what_comes_free_on_nodes_held_for_whom_it_overtakes_is_news_to_a_job() 
     told(made, planner, *made.gone(made.state.attempts[JobId("b"), 1]))
     (placement,) = follows(made, planner).placements
     assert (placement.job_id, placement.ranks) == ("small", ((1, 0b1111),))
+
+
+def test_a_checkpoint_is_news_where_the_least_harm_is_not_within_the_quota() -> None:
+    """The gang costs more on the nodes where room could be made, and its team has so much only if its own job there is
+    among those that stop: it is once less is lost with it than with the others."""
+    made = Crowd()
+    made.nodes(8, 8, 8)
+    made.nodes(4, 4, 4, block="b1")
+    for team, guaranteed, borrow_limit in (("red", 0, 24), ("green", 0, 0), ("owner", 12, 0)):
+        made.quota(team, guaranteed, borrow_limit)
+    for name, rank in (("a", (3, 0b11)), ("b", (4, 0b1111)), ("c", (5, 0b1111))):
+        made.run(name, rank, team="owner", cls=SERVING)
+    made.run("two", (3, 0b1100), cls=BATCH)
+    made.run("own", (0, WHOLE), cls=PREEMPTIBLE)
+    made.pass_time(3600)
+    for name, index in (("g1", 1), ("g2", 2)):
+        made.run(name, (index, WHOLE), team="green", cls=PREEMPTIBLE)
+    made.queue("gang", 3, 4, max_runtime_s=40 * 86_400)
+    made.apply(Planner(made.state).plan(Instant(made.at + 1000)))
+    planner = Planner(made.state)
+    for _ in range(2):
+        assert follows(made, planner).empty()
+    of: dict[str, Any] = {"job_id": JobId("own"), "attempt": 1, "node": NodeIndex(0), "report": 2, "sequence": 1}
+    made.pass_time(600)
+    told(made, planner, CheckpointRecorded(**of, uri="u", size_bytes=1, step=1))
+    (room,) = follows(made, planner).rooms
+    assert (JobId("own"), 1) in room.victims
 
 
 @pytest.mark.parametrize("cls", [PREEMPTIBLE, SERVING])
