@@ -9,7 +9,7 @@ from typing import cast
 
 from commands.apply_resizes import size_allowed
 from commands.apply_rooms import start_pledged
-from commands.decide.attempts import Draft
+from commands.decide.attempts import TOGETHER, Draft
 from commands.entities import Job, Node, NodeState, Pledge
 from commands.plan import Placement, Ranks
 from commands.rows import maker
@@ -19,8 +19,6 @@ from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex, TeamId, elem
 from events.job import JobElementMade, JobSpec, JobState
 
 _allocated = maker(GangAllocated)
-TOGETHER = 500
-"""Grants that are folded at once: so many that what they are about is still at hand, in the processor's own memory."""
 
 
 def make_grants(draft: Draft, placements: Iterable[Placement]) -> list[tuple[JobId, str]]:
