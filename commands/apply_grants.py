@@ -4,8 +4,7 @@ come from.
 Grants of a plan are many, so those that hold are folded together: until then what they take is kept here.
 """
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Callable, Iterable
 
 from commands.apply_resizes import size_allowed
 from commands.apply_rooms import start_pledged
@@ -15,10 +14,10 @@ from commands.plan import Placement, Ranks
 from commands.rows import maker
 from commands.shape import breaks_hint, demanded, takes_whole_nodes
 from events.gang import GangAllocated
-from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex, TeamId, element_id
+from events.ids import GpuType, Instant, JobId, NodeIndex, TeamId, element_id
 from events.job import JobElementMade, JobSpec, JobState
 
-_allocated = maker(GangAllocated)
+_allocated: Callable[..., GangAllocated] = maker(GangAllocated)
 
 
 def make_grants(draft: Draft, placements: Iterable[Placement]) -> list[tuple[JobId, str]]:
@@ -78,7 +77,7 @@ class _Grants:
         self._made[job.id] = _allocated(
             job_id=job.id,
             attempt=job.attempt + 1,
-            ranks=cast("tuple[tuple[NodeIndex, GpuMask], ...]", ranks),
+            ranks=ranks,
             limit_at=None if left_s is None else Instant(self._at + left_s * 1000),
             fallback=placement.fallback,
             promised_n=promised_n,
