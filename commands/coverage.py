@@ -19,6 +19,7 @@ Turn = tuple[bool, int, tuple[int, bool], str]
 job): lower goes first. It holds for as long as the job's class does."""
 
 STRIDE = 32
+"""Places from one mark of a trail to the next."""
 
 
 def walk(

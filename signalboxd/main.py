@@ -6,8 +6,10 @@ import argparse
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -15,12 +17,44 @@ from signalboxd.embedded_postgres import EmbeddedPostgresError
 from signalboxd.site import Site, SiteError, read_site
 from signalboxd.supervisor import ChildFailed
 
-Verb = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Awaitable[None]]]
+Start = Callable[[argparse.Namespace], Awaitable[None]]
+
+
+class Verb(NamedTuple):
+    """`module`: of this package; it has `add_arguments`, unless there are none, and `start`."""
+
+    name: str
+    about: str
+    module: str
+    needs_site: bool = True
+    start: str = "run"
+    arguments: str = "add_arguments"
+
+
+VERBS = (
+    Verb("up", "run everything on this machine", "up", needs_site=False),
+    Verb("scheduler", "stand by or lead", "scheduler"),
+    Verb("api", "serve REST", "api"),
+    Verb("projector", "keep the read models", "projector"),
+    Verb("agent", "run tasks on this node", "agent", needs_site=False),
+    Verb("rebuild", "make the read models anew from the log", "projector", start="run_rebuild"),
+    Verb(
+        "migrate",
+        "make schemas and logs where they are not there",
+        "log",
+        start="run_migrate",
+        arguments="no_arguments",
+    ),
+    Verb("replay", "schedule recorded or generated work again, and compare", "replay", needs_site=False),
+    Verb("log", "export the log, or an operator's word about it", "log"),
+    Verb("verify", "check that the log is whole, and decide it all again", "verify", needs_site=False),
+)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run one verb; ends the process with its exit code."""
-    args = parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    args = parser(argv[:1]).parse_args(argv)
     _logs()
     try:
         _run(args)
@@ -41,37 +75,28 @@ def _run(args: argparse.Namespace) -> None:
     runner(args.start(args))
 
 
-def parser() -> argparse.ArgumentParser:
-    """The words of the service program, with all that each takes."""
+def parser(only: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The words of the service program. `only`: verbs of which all the words are wanted (None: of all of them); what
+    the others load is not loaded, as an agent has no use for what draws a report."""
     parser = argparse.ArgumentParser(prog="signalboxd", description="Signalbox: scheduler and control plane")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, about, add, start, needs_site in _verbs():
-        verb = verbs.add_parser(name, help=about, description=about)
-        if needs_site:
-            verb.add_argument("--site", type=Path, required=True, help="the site file (TOML)")
-        add(verb)
-        verb.set_defaults(start=_with_site(start) if needs_site else start)
+    for verb in VERBS:
+        words = verbs.add_parser(verb.name, help=verb.about, description=verb.about)
+        if only is None or verb.name in only:
+            _add(verb, words)
     return parser
 
 
-def _verbs() -> list[tuple[str, str, Callable[..., None], Callable[..., Awaitable[None]], bool]]:
-    from signalboxd import agent, api, log, projector, replay, scheduler, up, verify
-
-    return [
-        ("up", "run everything on this machine", up.add_arguments, up.run, False),
-        ("scheduler", "stand by or lead", scheduler.add_arguments, scheduler.run, True),
-        ("api", "serve REST", api.add_arguments, api.run, True),
-        ("projector", "keep the read models", projector.add_arguments, projector.run, True),
-        ("agent", "run tasks on this node", agent.add_arguments, agent.run, False),
-        ("rebuild", "make the read models anew from the log", projector.add_arguments, projector.run_rebuild, True),
-        ("migrate", "make schemas and logs where they are not there", log.no_arguments, log.run_migrate, True),
-        ("replay", "schedule recorded or generated work again, and compare", replay.add_arguments, replay.run, False),
-        ("log", "export the log, or an operator's word about it", log.add_arguments, log.run, True),
-        ("verify", "check that the log is whole, and decide it all again", verify.add_arguments, verify.run, False),
-    ]
+def _add(verb: Verb, words: argparse.ArgumentParser) -> None:
+    module = import_module(f"signalboxd.{verb.module}")
+    start = getattr(module, verb.start)
+    if verb.needs_site:
+        words.add_argument("--site", type=Path, required=True, help="the site file (TOML)")
+    getattr(module, verb.arguments)(words)
+    words.set_defaults(start=_with_site(start) if verb.needs_site else start)
 
 
-def _with_site(start: Callable[[Site, argparse.Namespace], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+def _with_site(start: Callable[[Site, argparse.Namespace], Awaitable[None]]) -> Start:
     async def run(args: argparse.Namespace) -> None:
         await start(read_site(args.site), args)
 

@@ -16,6 +16,7 @@ from events.log_file import LogFile
 from replay import generated
 from replay.recorded import NothingRecorded, Recorded, read_day
 from replay.scenario import Scenario
+from replay.traces.fleet import NODES_MAX
 from replay.traces.options import AT_ONCE, Running, parse_options
 from replay.traces.read import listed, read_trace
 from replay.traces.rows import BadOption
@@ -82,13 +83,35 @@ def _trace_arguments(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--at-once", action="store_true", help="starts take no time, limits are the estimates")
 
 
+OF_SOURCE = {
+    "recorded days": ("cluster", "from", "to", "again"),
+    "a trace": ("format", "window", "scale", "quotas", "borrow_percent", "classes", "estimate", "at_once"),
+    "a generated day": ("submissions", "load"),
+}
+"""Options that say something of one source only."""
+_STORED = {"from": "first", "to": "last"}
+
+
 async def source(args: argparse.Namespace) -> Source:
     """The one that is asked for. Raises BadTrace, BadOption, OSError; SiteError: it cannot be read now."""
+    _check(args)
     if args.trace is not None:
         return _of_trace(args)
     if args.generated is not None:
         return _of_generated(args)
     return await _of_log(args)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """An option that says something of another source was meant, and would be of no effect."""
+    asked = "a trace" if args.trace is not None else "recorded days" if args.generated is None else "a generated day"
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for of, options in OF_SOURCE.items():
+        for option in options if of != asked else ():
+            stored = _STORED.get(option, option)
+            if getattr(args, stored) != parser.get_default(stored):
+                raise BadOption(option.replace("_", "-"), getattr(args, stored), f"is for {of}, and this is {asked}")
 
 
 def _of_trace(args: argparse.Namespace) -> Source:
@@ -115,8 +138,8 @@ def _unusable(report: ImportReport) -> dict[str, int]:
 
 def _of_generated(args: argparse.Namespace) -> Source:
     found = _SIZE.fullmatch(args.fleet or "3000x8")
-    if found is None:
-        raise BadOption("fleet", args.fleet, "a generated day's is NODESxGPUS, as 3000x8")
+    if found is None or int(found[1]) > NODES_MAX:
+        raise BadOption("fleet", args.fleet, f"a generated day's is as 3000x8, of at most {NODES_MAX} nodes")
     if not 1 <= args.submissions <= 1_000_000:
         raise BadOption("submissions", args.submissions, "has to be from 1 to 1000000")
     if not 0 < args.load <= 10:

@@ -87,7 +87,7 @@ class Crowd:
         events: list[Event] = []
         first = len(self.state.nodes)
         for index, size in enumerate(sizes, first):
-            events.append(_registered(index, size, block, rack, memory_gb))
+            events.append(registered(index, size, block=block, rack=rack, memory_gb=memory_gb))
         events.append(NodesConfirmed(nodes=tuple(NodeIndex(index) for index in range(first, first + len(sizes)))))
         self.commit(*events)
 
@@ -238,7 +238,8 @@ def masks(ranks: Ranks) -> dict[int, int]:
     return found
 
 
-def _registered(index: int, size: int, block: str, rack: str, memory_gb: int) -> NodeRegistered:
+def registered(index: int, size: int, *, block: str = "b0", rack: str = "r0", memory_gb: int = 80) -> NodeRegistered:
+    """A node's first registration."""
     return NodeRegistered(
         node=NodeIndex(index),
         node_id=NodeId(f"n{index}"),

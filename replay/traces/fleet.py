@@ -14,7 +14,7 @@ from replay.traces.records import opened, reading
 from replay.traces.rows import BadOption, BadTrace
 
 ANY_TYPE = "gpu"
-NODES_MAX = 100_000
+NODES_MAX = 20_000
 GPUS_MAX = 64
 _SMALL = re.compile(r"[0-9]{1,4}")
 _GROUP = re.compile(r"(\d{1,6})x(\d{1,2})(?::([A-Za-z0-9][\w.+-]{0,62}))?((?:/\w+=\d{1,6})*)")

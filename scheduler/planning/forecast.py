@@ -17,6 +17,8 @@ OUT = -1
 
 SizeKey = tuple[GpuType, int, int]
 """(type, GPUs of a node, memory of a GPU in GB)."""
+Place = tuple[SizeKey, BlockId, str]
+"""A node's kind, block and rack."""
 Ends = tuple[list[tuple[int, NodeIndex]], int]
 """Nodes of one block with the time from which each is free, earliest first; and their bitset."""
 
@@ -27,7 +29,7 @@ class Forecast:
     def __init__(self, state: State) -> None:
         self._state = state
         self._members: dict[SizeKey, dict[BlockId, set[NodeIndex]]] = {}
-        self._place: dict[NodeIndex, tuple[SizeKey, BlockId]] = {}
+        self._place: dict[NodeIndex, Place] = {}
         self._ends: dict[NodeIndex, int] = {}
         """When each node is wholly free; OUT: it takes no work."""
         self._out = 0
@@ -124,7 +126,7 @@ class Forecast:
         return max([_expected_end(attempts[job_id, number]) for job_id, number, _ in node.leases], default=FREE)
 
     def _enter(self, node: Node) -> None:
-        place = ((node.gpu_type, len(node.gpus), node.gpu_memory_gb), node.block)
+        place = ((node.gpu_type, len(node.gpus), node.gpu_memory_gb), node.block, node.rack)
         old = self._place.get(node.index)
         if old != place:
             if old is not None:
@@ -135,7 +137,7 @@ class Forecast:
             self._moved(place)
         self._dirty.add(node.index)
 
-    def _moved(self, place: tuple[SizeKey, BlockId]) -> None:
+    def _moved(self, place: Place) -> None:
         self._stale.setdefault(place[0], set()).add(place[1])
         self._version += 1
 

@@ -19,6 +19,7 @@ from events.ids import Instant, JobId
 from events.preemption import PledgeEnd
 from scheduler.planning import elastic, pledges, reserve
 from scheduler.planning.capacity import Capacity
+from scheduler.planning.failures import Memory
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.order import FairShares
 from scheduler.planning.pools import Pools
@@ -27,7 +28,7 @@ from scheduler.planning.queue import Queue
 from scheduler.planning.quota import Shares
 from scheduler.planning.sure import RowFailed
 from scheduler.planning.trial import HeldBits, Trial
-from scheduler.planning.turns import Memory, Turns
+from scheduler.planning.turns import Turns
 from scheduler.planning.victims import VictimIndex
 from scheduler.planning.walk import walk
 

@@ -80,7 +80,7 @@ class Line:
 
     `each`: GPUs of a rank; `gpus`: of the smallest gang that will do; `single`: one rank is all. `alone`: it starts
     only covered. `charge`: GPUs that each is charged for at least, 0: to be reckoned. `failed`: what the planner
-    remembers of the last try (scheduler.planning.turns).
+    remembers of the last try (scheduler.planning.failures).
     """
 
     __slots__ = (

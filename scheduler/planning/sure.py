@@ -93,9 +93,9 @@ class Row:
             return
         try:
             ranks = self._places()
+            assert len(ranks) == len(self._jobs), "one that is sure to fit does not"
         except Exception as error:
             raise RowFailed from error
-        assert len(ranks) == len(self._jobs), "one that is sure to fit does not"
         self._turns.started(self._specs[0][0].gpu_type, self._jobs, self._until, ranks)
         self._specs.clear()
         self._jobs, self._until = [], []

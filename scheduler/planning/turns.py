@@ -4,21 +4,20 @@ In this order (R-43): start on what is free; take nodes held for a lower tier; m
 about is remembered, with all that could change it: to try again would only cost time (C-5).
 """
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from commands.entities import Job, Reservation, ReservationKey
 from commands.evolve.fair import advance_s
 from commands.plan import Hold, Placement, Ranks, Room
 from commands.rows import maker
-from commands.state import Change
 from events.ids import GpuType, Instant, JobId
 from events.job import PriorityClass
 from events.reservation import FreedBecause
 from scheduler.planning import elastic, preempt, reserve
+from scheduler.planning.failures import Stamp
 from scheduler.planning.fit import find_with_fallback, one_rank
 from scheduler.planning.forecast import UNLIMITED
-from scheduler.planning.moved import moved
 from scheduler.planning.preempt_ground import could_empty, could_give, levels_of
 from scheduler.planning.preempt_own import Own, own_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
@@ -28,57 +27,12 @@ from scheduler.planning.trial import Trial
 if TYPE_CHECKING:
     from scheduler.planning.plan import Planner
 
-Stamp = tuple[object, ...]
 Over = tuple[JobId, FreedBecause]
 ALWAYS = Instant(1 << 62)
 NO_MATTER = -1
 _placement = maker(Placement)
 _HOPELESS = (NO_MATTER,) * 3
 """Nothing that came free, moved or ends could help."""
-
-
-class Memory:
-    """What did not fit, with all that this rested on, and until when: kept with each line of the queue, and for the
-    jobs that have nodes held. Only what failed while nothing of the type was taken for trial is remembered: so it holds
-    of the state, whatever becomes of the plan."""
-
-    def __init__(self) -> None:
-        self._holders: dict[JobId, Note] = {}
-        self._since = 0
-        self.moves: dict[GpuType, int] = {}
-        """Rises with whatever could change who might have to make room on a type."""
-
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit."""
-        for change in changes:
-            if change.table == "policies" or (change.table == "meta" and change.old.epoch != change.new.epoch):
-                self._holders.clear()
-                self._since += 1
-            elif (gpu_type := moved(change)) is not None:
-                self.moves[gpu_type] = self.moves.get(gpu_type, 0) + 1
-
-    def of(self, line: Line, holder: JobId | None) -> "Note | None":
-        """What is remembered of a line, or of one of its jobs that has nodes held."""
-        note = line.failed if holder is None else self._holders.get(holder)
-        return note if isinstance(note, Note) and note.since == self._since else None
-
-    def note(self, line: Line, holder: JobId | None, stamp: Stamp, until: Instant) -> None:
-        """It failed, and will until then, unless something of the stamp changes."""
-        note = Note(stamp, until, self._since)
-        if holder is None:
-            line.failed = note
-            return
-        if len(self._holders) > 1_000:
-            self._holders.clear()
-        self._holders[holder] = note
-
-
-class Note(NamedTuple):
-    """A failure. `since`: the policy and the epoch under which it was noted."""
-
-    stamp: Stamp
-    until: Instant
-    since: int
 
 
 class Turns:
@@ -221,10 +175,9 @@ class Turns:
         asked = (job.id, covered, reach, victims.mark(), len(self.placements), len(self.rooms))
         if asked == self._asked[0]:
             return self._asked[1]
-        levels = levels_of(job.priority_class, covered)
-        gives = could_give(victims.grounds, job.spec.gpu_type, levels) and could_empty(
-            victims.grounds, victims.held_by, job, covered, reach
-        )
+        grounds, levels = victims.grounds, levels_of(job.priority_class, covered)
+        gives = could_give(grounds, job.spec.gpu_type, levels)
+        gives = gives and could_empty(grounds, victims.held_by, job, covered, reach)
         self._asked = (asked, gives)
         return gives
 

@@ -29,7 +29,8 @@ from scheduler.planning.preempt_ground import (
 from scheduler.planning.quota import ShareKey, Shares
 
 NOTHING = (-1, False, None, None)
-NOWHERE = NodeIndex(0)
+"""No room was made, or something came between."""
+NOWHERE = NodeIndex(0)  # of a change on trial that is no single node's
 
 
 class VictimIndex:

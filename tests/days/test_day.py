@@ -134,3 +134,16 @@ def test_small_jobs_are_served_while_a_giant_is_reserved() -> None:
     (began,) = [start for start in ledger.starts if start.job_id == giant]
     assert began.at_s * 1000 + MIDNIGHT <= first
     assert ledger.wait_s(95, lambda start: start.team == "small") < 600
+
+
+def test_a_job_whose_node_is_lost_goes_on_from_its_last_interval() -> None:
+    """What it saved each half hour is known, though nobody told it to save."""
+    world = World(Fleet(nodes=4, nodes_in_block=4), step_s=10)
+    world.quota("red", 32)
+    ledger = Ledger(world)
+    job_id = world.submit(0, spec(team="red", gpus_per_replica=8, max_runtime_s=6 * HOUR_S), Work(run_s=4 * HOUR_S))
+    world.run(HOUR_S)
+    ((index, _),) = world.state.attempts[job_id, 1].ranks
+    world.lose(index, 2 * HOUR_S - 60, 4 * HOUR_S)
+    world.run(3 * HOUR_S)
+    assert ledger.resumed[job_id, 2] == HOUR_S * 1500

@@ -97,6 +97,7 @@ class World:
         end = MIDNIGHT + until_s * 1000
         while (at := self._next()) <= end:
             self.core.now = Instant(at)
+            self.agents.save_until(self.core.now)
             while self._agenda and self._agenda[0][0] <= at:
                 heappop(self._agenda)[2]()
             self.step()

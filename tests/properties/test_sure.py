@@ -203,3 +203,20 @@ def test_one_poisonous_job_in_a_row_stops_nobody_else(monkeypatch: pytest.Monkey
     assert plan == singly(found.state, Instant(found.at + 1000))
     assert [job_id for job_id, _ in plan.poisoned] == ["j05"]
     assert [placement.job_id for placement in plan.placements] == [JobId(f"j{n:02}") for n in range(12) if n != 5]
+
+
+def test_a_row_that_finds_too_few_places_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were one that is sure to fit not to, each would have a turn by itself as well."""
+
+    def one_short(state: State, capacity: Capacity, spec: JobSpec, count: int) -> list[Ranks]:
+        return fit.find_many(state, capacity, spec, count)[:-1]
+
+    monkeypatch.setattr(sure, "find_many", one_short)
+    found = Crowd()
+    found.nodes(8, 8)
+    found.quota("red", 16)
+    for number in range(12):
+        found.queue(f"j{number:02}", 1, 1, team="red")
+    plan = Planner(found.state).plan(Instant(found.at + 1000))
+    assert len(plan.placements) == 12
+    assert plan == singly(found.state, Instant(found.at + 1000))

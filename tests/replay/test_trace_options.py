@@ -68,7 +68,7 @@ class TestFleet:
             ("8x65", "1 to 64 GPUs"),
             ("8x8/block=0", "block=N"),
             ("8x8/blocks=2", "block=N"),
-            ("100001x8", "at most 100000"),
+            ("20001x8", "at most 20000"),
         ],
     )
     def test_written_wrong(self, text: str, may_be: str) -> None:

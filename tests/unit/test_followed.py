@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from commands.entities import AttemptKey
 from commands.evolve import begin, evolve
 from commands.policy import Policy
 from events.envelope import Event
 from events.gang import GangReleased, GangResized, ResizeReason
 from events.ids import Epoch, GpuMask, GpuType, Instant, JobId, NodeIndex
-from events.job import Elastic, JobPriorityChanged
+from events.job import Elastic, JobPriorityChanged, PriorityClass, Span, Topology
+from events.node import NodesConfirmed
 from events.policy import PolicyChanged
+from scheduler.planning.plan import Planner
 from scheduler.planning.preempt_ground import Entry
 from scheduler.planning.quota import Shares
 from scheduler.planning.spares import Spares
 from scheduler.planning.victims import VictimIndex
-from tests.crowds import BATCH, HOUR_MS, PREEMPTIBLE, RESEARCH, Crowd
+from tests.crowds import BATCH, HOUR_MS, PREEMPTIBLE, RESEARCH, SERVING, Crowd, registered
 
 WHOLE = 0b11111111
 H100 = GpuType("h100")
@@ -124,3 +128,26 @@ def test_what_came_and_went_while_nobody_asked_is_not_kept() -> None:
     followed, fresh = victims_now(made)
     assert followed == fresh
     assert made.victims.unreckoned == 0
+
+
+@pytest.mark.parametrize("cls", [PREEMPTIBLE, SERVING])
+def test_a_node_that_comes_back_in_another_rack_is_news_to_a_gang_that_wants_one_rack(cls: PriorityClass) -> None:
+    """Two nodes in two racks are no place for it; in one they are: room is made there, or they are held."""
+    made = Crowd()
+    made.nodes(8, rack="r0")
+    made.nodes(8, rack="r1")
+    made.quota("red", 16)
+    made.quota("owner", 8 if cls is SERVING else 0)
+    made.run("there", (0, WHOLE), team="owner", cls=cls)
+    made.queue("gang", 2, 8, team="red", topology=Topology(pack=Span.RACK))
+    planner = Planner(made.state)
+    assert planner.plan(Instant(made.at + 1000)).rooms == ()
+    begin(made.state, Epoch(1), made.state.meta.n + 1, Instant(made.at + 1000))
+    for event in (replace(registered(1, 8, rack="r0"), generation=2), NodesConfirmed(nodes=(NodeIndex(1),))):
+        evolve(made.state, event)
+    planner.feed(made.state.accept())
+    now = Instant(made.at + 2000)
+    plan = planner.plan(now)
+    assert plan == Planner(made.state).plan(now)
+    assert len(plan.rooms) == (cls is PREEMPTIBLE)
+    assert len(plan.holds) == (cls is SERVING)
