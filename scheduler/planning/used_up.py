@@ -1,8 +1,10 @@
 """When a type is used up: whatever still waits for it has to wait on, so its turns need not be given (C-5).
 
 No node has as many GPUs free as the least of them asks for; nobody is there whom one of them could displace; and nodes
-are held already, for a job that none of them overtakes. Each turn would end as it began, in whatever order. What is
-remembered of failures is not looked at: a planner that has just begun finds the same.
+are held already, for a job that none of them overtakes. Each turn would end as it began, in whatever order. (Holders
+have theirs: should one lose its nodes by it, as its team may not start it any more, then the next cycle finds somebody
+else for whom they are held.) What is remembered of failures is not looked at: a planner that has just begun finds the
+same.
 """
 
 from collections.abc import Collection

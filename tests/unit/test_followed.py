@@ -8,6 +8,7 @@ import pytest
 
 from commands.entities import AttemptKey
 from commands.evolve import begin, evolve
+from commands.plan import Plan
 from commands.policy import Policy
 from events.envelope import Event
 from events.gang import GangReleased, GangResized, ResizeReason
@@ -130,6 +131,46 @@ def test_what_came_and_went_while_nobody_asked_is_not_kept() -> None:
     assert made.victims.unreckoned == 0
 
 
+def follows(made: Crowd, planner: Planner) -> Plan:
+    """What a planner that followed plans now: the same as one that is made now."""
+    now = Instant(made.at + 1000)
+    plan: Plan = planner.plan(now)
+    assert plan == Planner(made.state).plan(now)
+    return plan
+
+
+def told(made: Crowd, planner: Planner, *events: Event) -> None:
+    """The facts, for the planner alone."""
+    made.at += 1000
+    begin(made.state, Epoch(1), made.state.meta.n + 1, Instant(made.at))
+    for event in events:
+        evolve(made.state, event)
+    planner.feed(made.state.accept())
+
+
+def test_what_comes_free_on_nodes_held_for_whom_it_overtakes_is_news_to_a_job() -> None:
+    """Half a node, of two that are held for a gang that borrows, whose start is as far away as it was. That nothing
+    fits was seen and remembered: one GPU is free, of too little memory for the one job that it is enough for."""
+    made = Crowd()
+    made.nodes(8, 8)
+    made.quota("owner", 16)
+    made.quota("red", 0)
+    made.quota("blue", 8)
+    for name, rank in (("a", (0, 0b1111111)), ("b", (1, 0b1111)), ("c", (1, 0b11110000))):
+        made.run(name, rank, team="owner", cls=SERVING)
+    made.queue("gang", 2, 8, team="red")
+    made.apply(Planner(made.state).plan(Instant(made.at + 1000)))
+    assert made.state.reservations.rows
+    made.queue("small", 1, 4, team="blue", cls=BATCH, max_runtime_s=40 * 86_400)
+    made.queue("large", 1, 1, team="blue", cls=BATCH, gpu_memory_gb_min=100)
+    planner = Planner(made.state)
+    for _ in range(2):
+        assert follows(made, planner).placements == ()
+    told(made, planner, *made.gone(made.state.attempts[JobId("b"), 1]))
+    (placement,) = follows(made, planner).placements
+    assert (placement.job_id, placement.ranks) == ("small", ((1, 0b1111),))
+
+
 @pytest.mark.parametrize("cls", [PREEMPTIBLE, SERVING])
 def test_a_node_that_comes_back_in_another_rack_is_news_to_a_gang_that_wants_one_rack(cls: PriorityClass) -> None:
     """Two nodes in two racks are no place for it; in one they are: room is made there, or they are held."""
@@ -141,13 +182,9 @@ def test_a_node_that_comes_back_in_another_rack_is_news_to_a_gang_that_wants_one
     made.run("there", (0, WHOLE), team="owner", cls=cls)
     made.queue("gang", 2, 8, team="red", topology=Topology(pack=Span.RACK))
     planner = Planner(made.state)
-    assert planner.plan(Instant(made.at + 1000)).rooms == ()
-    begin(made.state, Epoch(1), made.state.meta.n + 1, Instant(made.at + 1000))
-    for event in (replace(registered(1, 8, rack="r0"), generation=2), NodesConfirmed(nodes=(NodeIndex(1),))):
-        evolve(made.state, event)
-    planner.feed(made.state.accept())
-    now = Instant(made.at + 2000)
-    plan = planner.plan(now)
-    assert plan == Planner(made.state).plan(now)
+    assert follows(made, planner).empty()
+    moved = replace(registered(1, 8, rack="r0"), generation=2)
+    told(made, planner, moved, NodesConfirmed(nodes=(NodeIndex(1),)))
+    plan = follows(made, planner)
     assert len(plan.rooms) == (cls is PREEMPTIBLE)
     assert len(plan.holds) == (cls is SERVING)

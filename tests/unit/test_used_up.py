@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from events.ids import Instant
+from events.job import PriorityClass
 from scheduler.planning import reserve
 from scheduler.planning.plan import Planner
 from scheduler.planning.trial import Trial
@@ -29,9 +30,9 @@ def crowd(*masks: int, serving: bool = True) -> Crowd:
     return found
 
 
-def held(found: Crowd) -> Crowd:
-    """With a gang for which nodes are held, of the highest tier there is."""
-    found.queue("gang", 2, 8, team="red", cls=SERVING)
+def held(found: Crowd, cls: PriorityClass = SERVING) -> Crowd:
+    """With a gang for which nodes are held: of the highest tier there is, unless another class is given."""
+    found.queue("gang", 2, 8, team="red", cls=cls)
     planner = Planner(found.state)
     found.apply(planner.plan(Instant(found.at + 1000)))
     assert found.state.reservations.rows
@@ -80,6 +81,10 @@ CASES: dict[str, tuple[Callable[[], Crowd], bool]] = {
     "something is free, and everybody asks for more": (lambda: small(crowd(FULL, 0x7F)), True),
     "a gang has no nodes held yet": (lambda: of(small(crowd(FULL, FULL)), 2, 8), False),
     "a gang has nodes held, and nobody overtakes it": (lambda: of(held(crowd(FULL, FULL)), 2, 8), True),
+    "a gang has nodes held, and one overtakes it": (
+        lambda: of(held(crowd(FULL, FULL), BATCH), 2, 8, cls=SERVING),
+        False,
+    ),
     "a gang is larger than the fleet": (lambda: of(crowd(FULL, FULL), 3, 8), False),
     "a lower class runs": (lambda: of(crowd(FULL, FULL, serving=False), 1, 8, cls=BATCH), False),
     "the same class runs": (lambda: of(crowd(FULL, FULL, serving=False), 1, 4), True),
