@@ -4,23 +4,20 @@ come from.
 Grants of a plan are many, so those that hold are folded together: until then what they take is kept here.
 """
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Callable, Iterable
 
 from commands.apply_resizes import size_allowed
 from commands.apply_rooms import start_pledged
-from commands.decide.attempts import Draft
+from commands.decide.attempts import TOGETHER, Draft
 from commands.entities import Job, Node, NodeState, Pledge
 from commands.plan import Placement, Ranks
 from commands.rows import maker
 from commands.shape import breaks_hint, demanded, takes_whole_nodes
 from events.gang import GangAllocated
-from events.ids import GpuMask, GpuType, Instant, JobId, NodeIndex, TeamId, element_id
+from events.ids import GpuType, Instant, JobId, NodeIndex, TeamId, element_id
 from events.job import JobElementMade, JobSpec, JobState
 
-_allocated = maker(GangAllocated)
-TOGETHER = 500
-"""Grants that are folded at once: so many that what they are about is still at hand, in the processor's own memory."""
+_allocated: Callable[..., GangAllocated] = maker(GangAllocated)
 
 
 def make_grants(draft: Draft, placements: Iterable[Placement]) -> list[tuple[JobId, str]]:
@@ -80,7 +77,7 @@ class _Grants:
         self._made[job.id] = _allocated(
             job_id=job.id,
             attempt=job.attempt + 1,
-            ranks=cast("tuple[tuple[NodeIndex, GpuMask], ...]", ranks),
+            ranks=ranks,
             limit_at=None if left_s is None else Instant(self._at + left_s * 1000),
             fallback=placement.fallback,
             promised_n=promised_n,

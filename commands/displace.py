@@ -41,15 +41,13 @@ def may_displace(
     """May the queued `job`, which would start covered or not, stop the victim's attempt, which is borrowed or not?"""
     if untouchable(victim) or victim.id == job.id:
         return False
+    if victim.spec.team != job.spec.team:
+        if covered and borrowed:
+            return True
+        if job.priority_class is PriorityClass.PROD_SERVING or not (covered or borrowed):
+            return False
     lower = CLASS_RANK[victim.priority_class] > CLASS_RANK[job.priority_class]
-    shielded = shielded_until(policy, now, victim, attempt) > now
-    if victim.spec.team == job.spec.team:
-        return lower and not shielded
-    if job.priority_class is PriorityClass.PROD_SERVING:
-        return covered and borrowed
-    if covered:
-        return borrowed or (lower and not shielded)
-    return borrowed and lower and not shielded
+    return lower and shielded_until(policy, now, victim, attempt) <= now
 
 
 def shielded_until(policy: Policy, now: Instant, job: Job, attempt: Attempt) -> Instant:

@@ -103,7 +103,10 @@ class Job:
     @property
     def left_s(self) -> int | None:
         """What is left of its run-time limit, were it granted now (R-5); None: it has none."""
-        return None if self.max_runtime_s is None else max(1, self.max_runtime_s - self.consumed_s)
+        if self.max_runtime_s is None:
+            return None
+        left_s = self.max_runtime_s - self.consumed_s
+        return left_s if left_s > 0 else 1
 
     @property
     def eligible(self) -> bool:

@@ -48,6 +48,10 @@ NOT_ITS_END = {EndReason.CANCELLED, EndReason.TIMED_OUT, EndReason.NONZERO_EXIT,
 WELL = {RankPhase.ENDED_OK, RankPhase.GIVEN_BACK}
 """Ranks that are gone without harm."""
 
+TOGETHER = 500
+"""Decisions that are folded at once: so many that what they are about is still at hand, in the processor's own memory.
+"""
+
 _ending, _finished, _released = maker(GangEnding), maker(JobFinished), maker(GangReleased)
 
 
@@ -74,13 +78,18 @@ def end_attempt(draft: Draft, key: AttemptKey, reason: EndReason) -> None:
     if attempt is None or attempt.ending is not None:
         return
     job = draft.state.jobs[attempt.job_id]
-    policy = draft.state.policy
-    grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else stop_grace_s(policy, job)
-    draft.add(_ending(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s))
+    draft.add(ending_of(draft.state, attempt, reason))
     if job.cancel_requested or reason not in FAULTS:
         return
     if (again := waits_again(draft.state, job, attempt, reason)) is not None:
         draft.add(again)
+
+
+def ending_of(state: State, attempt: Attempt, reason: EndReason) -> GangEnding:
+    """The fact that it is to stop, which it was not before."""
+    job, policy = state.jobs.rows[attempt.job_id], state.policy
+    grace_s = limit_grace_s(policy, job, attempt) if reason is EndReason.TIMED_OUT else stop_grace_s(policy, job)
+    return _ending(job_id=attempt.job_id, attempt=attempt.number, reason=reason, grace_s=grace_s)
 
 
 def settle(draft: Draft, key: AttemptKey) -> None:

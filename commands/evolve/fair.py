@@ -19,7 +19,8 @@ _counted = replacer(FairUse, "settled", "settled_hour", "running", "since", "adv
 
 def advance_s(job: Job, most_s: int) -> int:
     """Seconds that are charged in advance for each GPU: its run-time limit, at most `most_s`."""
-    return most_s if job.max_runtime_s is None else min(job.max_runtime_s, most_s)
+    limit_s = job.max_runtime_s
+    return most_s if limit_s is None or limit_s > most_s else limit_s
 
 
 def granted(state: State, key: ShareKey, gpus: int, advance_gpu_s: int) -> None:

@@ -9,8 +9,9 @@ from commands.evolve import cluster, following, gangs, holdings, jobs, nodes
 from commands.rows import maker, replacer
 from commands.state import State, pruned
 from events.envelope import Commit, Event, Input, Term
-from events.gang import GangAllocated
+from events.gang import GangAllocated, GangEnding
 from events.ids import Epoch, Instant
+from events.preemption import PreemptionOrdered
 
 DAY_MS = 86_400_000
 
@@ -23,7 +24,19 @@ RULES: dict[type, Callable[[State, Any], None]] = {
     **cluster.RULES,
 }
 """Every event type of the catalogue has exactly one entry (test_evolve shows it)."""
-TOGETHER: dict[type, Callable[[State, Sequence[Any]], None]] = {GangAllocated: gangs.allocated}
+
+
+def _rooms(state: State, events: Sequence[Any]) -> None:
+    """Who has to go, and what is pledged to whom: neither looks at what the other changes."""
+    holdings.all_ordered(state, [event for event in events if type(event) is PreemptionOrdered])
+    gangs.all_ending(state, [event for event in events if type(event) is GangEnding])
+
+
+TOGETHER: dict[type, Callable[[State, Sequence[Any]], None]] = {
+    GangAllocated: gangs.allocated,
+    PreemptionOrdered: _rooms,
+    GangEnding: _rooms,
+}
 """Events of which many come in a row, and none looks at the number of its own."""
 
 _numbered = replacer(Meta, "seq")
@@ -49,9 +62,8 @@ def evolve(state: State, event: Event) -> None:
 
 
 def evolve_all(state: State, events: Iterable[Event]) -> None:
-    """Fold events of one commit, in order. What may be folded together, of a type in a row, is: the same, for less."""
-    for event_type, run in groupby(events, type):
-        together = TOGETHER.get(event_type)
+    """Fold events of one commit, in order. What may be folded together, in a row, is: the same, for less."""
+    for together, run in groupby(events, lambda event: TOGETHER.get(type(event))):
         if together is None:
             for event in run:
                 evolve(state, event)

@@ -20,6 +20,7 @@ from events.task import ReportDropped, TaskEnd, TaskEnded, TaskStarted, ZombieRe
 EXIT_COUNTS = {None, EndReason.NODE_LOST, EndReason.LEASE_MISSING, EndReason.NONZERO_EXIT}
 """Exit 0 is success while nobody asked the attempt to stop; trainers save and exit 0 on SIGTERM (C-51)."""
 
+_STARTED = (JobState.STARTING, JobState.RUNNING)
 ENDING_STATES = {EndReason.CANCELLED: JobState.CANCELLING, EndReason.PREEMPTED: JobState.PREEMPTING}
 
 
@@ -170,16 +171,20 @@ def running(state: State, event: GangRunning) -> None:
 
 
 def ending(state: State, event: GangEnding) -> None:
-    attempt = state.attempts[event.job_id, event.attempt]
-    state.attempts.put(
-        attempt.key,
-        _ending(attempt, ending=event.reason, ending_at=state.meta.at, grace_s=event.grace_s),
-    )
-    job = state.jobs[event.job_id]
-    shown = ENDING_STATES.get(event.reason)
-    runs = job.state in (JobState.STARTING, JobState.RUNNING)
-    if shown is not None and runs and job.attempt == event.attempt:
-        put_job(state, _in_state(job, state=shown))
+    all_ending(state, (event,))
+
+
+def all_ending(state: State, events: Iterable[GangEnding]) -> None:
+    """Attempts are to stop, as is said last; a job shows it while the attempt is its present one."""
+    attempts, jobs, at = dict[AttemptKey, Attempt](), dict[JobId, Job](), state.meta.at
+    for event in events:
+        key, reason = (event.job_id, event.attempt), event.reason
+        attempts[key] = _ending(state.attempts.rows[key], ending=reason, ending_at=at, grace_s=event.grace_s)
+        shown, job = ENDING_STATES.get(reason), jobs.get(event.job_id) or state.jobs.rows[event.job_id]
+        if shown is not None and job.attempt == event.attempt and job.state in _STARTED:
+            jobs[job.id] = _in_state(job, state=shown)
+    state.attempts.put_all(attempts)
+    put_jobs(state, jobs)
 
 
 def released(state: State, event: GangReleased) -> None:

@@ -1,12 +1,12 @@
 """What reservations and pledges mean. A pledge marks its GPUs on their nodes: nothing else may take them (R-45)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from commands.entities import Node, Pledge, Reservation
 from commands.rows import maker, replace, replacer
 from commands.state import State
-from events.ids import GpuMask, JobId, NodeIndex
+from events.ids import JobId, NodeIndex
 from events.preemption import PreemptionEnded, PreemptionOrdered
 from events.reservation import BlocksFreed, BlocksMoved, BlocksReserved
 
@@ -41,37 +41,50 @@ def reservation_of(state: State, job_id: JobId) -> Reservation:
 
 
 def ordered(state: State, event: PreemptionOrdered) -> None:
-    """The victims are stopped by GangEnding events of their own."""
-    job = state.jobs[event.job_id]
-    assert job.id not in state.pledges, f"{job.id} has a pledge already"
-    _mark(state, event.ranks, 1)
-    pledge = _made(
-        job_id=job.id,
-        team=job.spec.team,
-        gpu_type=job.spec.gpu_type,
-        ranks=event.ranks,
-        victims=event.victims,
-        awaited=event.awaited,
-        rule=event.rule,
-        at=state.meta.at,
-        ordered_n=state.meta.n,
-    )
-    state.pledges.put(job.id, pledge)
+    all_ordered(state, (event,))
+
+
+def all_ordered(state: State, events: Iterable[PreemptionOrdered]) -> None:
+    """Orders of one commit. The victims are stopped by GangEnding events of their own."""
+    jobs, pledges, marks = state.jobs.rows, dict[JobId, Pledge](), dict[NodeIndex, int]()
+    at, n = state.meta.at, state.meta.n
+    for event in events:
+        job_id, spec = event.job_id, jobs[event.job_id].spec
+        assert job_id not in state.pledges.rows, f"{job_id} has a pledge already"
+        assert job_id not in pledges, f"{job_id} gets two pledges"
+        _mark(state, marks, event.ranks)
+        pledges[job_id] = _made(
+            job_id=job_id,
+            team=spec.team,
+            gpu_type=spec.gpu_type,
+            ranks=event.ranks,
+            victims=event.victims,
+            awaited=event.awaited,
+            rule=event.rule,
+            at=at,
+            ordered_n=n,
+        )
+    nodes = state.nodes.rows
+    state.nodes.put_all({index: _pledged(nodes[index], pledged=mask) for index, mask in marks.items()})
+    state.pledges.put_all(pledges)
+
+
+def _mark(state: State, marks: dict[NodeIndex, int], ranks: Iterable[tuple[NodeIndex, int]]) -> None:
+    """More GPUs are pledged. `marks`: all that are, of each node on which it is not as in the state."""
+    for index, mask in ranks:
+        before = marks.get(index)
+        if before is None:
+            before = state.nodes.rows[index].pledged
+        assert not before & mask, f"{state.nodes[index].id}: gpus {before & mask:#x} are pledged already"
+        marks[index] = before | mask
 
 
 def ended(state: State, event: PreemptionEnded) -> None:
     pledge = state.pledges[event.job_id]
-    _mark(state, pledge.ranks, -1)
-    state.pledges.drop(event.job_id)
-
-
-def _mark(state: State, ranks: tuple[tuple[NodeIndex, int | GpuMask], ...], sign: int) -> None:
-    for index, mask in ranks:
+    for index, mask in pledge.ranks:
         node = state.nodes[index]
-        if sign > 0:
-            assert not node.pledged & mask, f"{node.id}: gpus {node.pledged & mask:#x} are pledged already"
-        pledged = node.pledged | mask if sign > 0 else node.pledged & ~mask
-        state.nodes.put(index, _pledged(node, pledged=pledged))
+        state.nodes.put(index, _pledged(node, pledged=node.pledged & ~mask))
+    state.pledges.drop(event.job_id)
 
 
 _made = maker(Pledge)

@@ -13,6 +13,7 @@ from commands.entities import AttemptKey, Job
 from events.job import CLASS_RANK, PriorityClass
 from scheduler.planning.cover import cover
 from scheduler.planning.preempt_ground import COVERED, SHIELDED, Entry
+from scheduler.planning.quota import Standing
 from scheduler.planning.trial import Trial
 from scheduler.planning.victims import VictimIndex
 
@@ -36,7 +37,11 @@ class Own(NamedTuple):
 def standing_of(trial: Trial, job: Job) -> Own:
     """What the job has with nobody stopped."""
     standing = trial.shares.standing((job.spec.team, job.spec.gpu_type))
-    alone = starts_only_covered(trial.policy, job)
+    return own_of(standing, starts_only_covered(trial.policy, job))
+
+
+def own_of(standing: Standing, alone: bool) -> Own:
+    """The same, of a team that stands so."""
     return Own((), standing.room, standing.covered_room, alone)
 
 

@@ -6,6 +6,7 @@ of what is first in each ranking again (preempt_shared), and that is all that is
 to the search.
 """
 
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
@@ -37,6 +38,10 @@ class Head(NamedTuple):
     level: int
     ranking: Ranking
     nodes: int
+
+
+_head = partial(tuple.__new__, Head)
+"""A Head of nine values, for half of what its own way of making one costs."""
 
 
 def is_swap(state: State, room: Room) -> bool:
@@ -105,7 +110,7 @@ class Swaps:
             return None
         rank, node = first
         minus_over = -self._victims.over_share(rank.team, self._ask.spec.gpu_type)
-        return Head(rank.gpus, rank.minus_saved_at, minus_over, rank[3:], node, rank, level, ranking, nodes)
+        return _head((rank.gpus, rank.minus_saved_at, minus_over, rank[3:], node, rank, level, ranking, nodes))
 
     def _go_on(self, head: Head) -> None:
         """The first is stopped: after it comes the next of its ranking."""

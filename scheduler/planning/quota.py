@@ -205,13 +205,14 @@ class Shares:
 
     def start(self, standing: Standing, gpus: int) -> None:
         """Count the GPUs of a start for trial: covered if they still fit in the guarantee."""
-        self._count(standing, gpus, gpus <= standing.covered_room)
+        covered = gpus <= standing.covered_room
+        standing.count(gpus, covered)
+        self._granted.append((standing, gpus, covered))
+        self.version += 1
 
     def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
         """Count GPUs for trial; `undo` takes them off."""
-        self._count(self.standing(key), gpus, covered)
-
-    def _count(self, standing: Standing, gpus: int, covered: bool) -> None:
+        standing = self.standing(key)
         standing.count(gpus, covered)
         self._granted.append((standing, gpus, covered))
         self.version += 1

@@ -19,7 +19,7 @@ from scheduler.planning.failures import Stamp
 from scheduler.planning.fit import find_with_fallback, one_rank
 from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.preempt_ground import could_empty, could_give, levels_of
-from scheduler.planning.preempt_own import Own
+from scheduler.planning.preempt_own import Own, own_of
 from scheduler.planning.queue import ELEMENT_RANKS, Line
 from scheduler.planning.quota import Standing
 from scheduler.planning.trial import Trial
@@ -210,8 +210,7 @@ class Turns:
             else:
                 self._hold(job, reserve.overtaken(self._trial, job, covered))
             return False
-        own = Own((), standing.room, standing.covered_room, alone)
-        if self._roomy is line and self._make_another(job, covered, own):
+        if self._roomy is line and self._make_another(job, covered, own_of(standing, alone)):
             return True
         gpus_max = standing.covered_room if alone else standing.room
         if self._start_on_free(job, gpus_max):
