@@ -67,7 +67,7 @@ class Policy(BaseModel):
     fair_advance_s: Annotated[int, Field(ge=0, le=86_400)] = 3600
     """Charged in advance at a start: the run-time limit, at most this (R-21)."""
     failed_tries_max: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
-    """Tries that fail, or are known to, in one cycle, shared out among the teams (R-24)."""
+    """Tries that fail, or are known to, in one cycle, shared out among teams (R-24); none on a type that is used up."""
 
     # Placement
 
