@@ -87,12 +87,19 @@ async def _beyond(run: Stack, seq: int) -> bool:
     return row is not None and row["seq"] > seq + 20 and await run.get("/readyz") is not None
 
 
+def told_of(found: list[Record], job: str) -> list[str]:
+    """All that the log says of a job, to see why it was granted again."""
+    events = [(commit.n, event) for commit in commits(found) for event in commit.events]
+    return [f"{n}: {event}" for n, event in events if getattr(event, "job_id", None) == job]
+
+
 def assert_run_once(found: list[Record], *, jobs: int, terms: int | None = None) -> None:
     """Each job was granted once and never again, whoever led."""
     granted = Counter(
         event.job_id for commit in commits(found) for event in commit.events if isinstance(event, GangAllocated)
     )
     assert len(granted) == jobs
-    assert [job for job, times in granted.items() if times > 1] == []
+    ends = {job: told_of(found, job) for job, times in granted.items() if times > 1}
+    assert ends == {}
     if terms is not None:
         assert sum(isinstance(record, Term) for record in found) == terms
