@@ -13,14 +13,13 @@ from events.job import JobState
 
 def news(changes: Iterable[Change]) -> list[Change]:
     """The changes, without nodes of which only a report came."""
-    return [
-        change
-        for change in changes
-        if change.table != "nodes"
-        or change.old is None
-        or change.new is None
-        or not only_reported(change.old, change.new)
-    ]
+    return [change for change in changes if is_news(change)]
+
+
+def is_news(change: Change) -> bool:
+    """Is it more than a node of which only a report came?"""
+    table, old, new = change.table, change.old, change.new
+    return table != "nodes" or old is None or new is None or not only_reported(old, new)
 
 
 def only_reported(old: Node, new: Node) -> bool:

@@ -8,6 +8,7 @@ __init__. Nothing is computed: values with a __post_init__ are not for this.
 
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -57,6 +58,12 @@ def maker(cls: Callable[P, T]) -> Callable[P, T]:
     arguments += [f"{name}=default_{name}" for name in defaults]
     scope = {f"default_{name}": default for name, default in defaults.items()}
     return _written(cls, arguments, [(name, name) for name in _names(cls)], scope)
+
+
+def filler(cls: Callable[P, T]) -> Callable[[tuple[Any, ...]], T]:
+    """A quick way to make values of a NamedTuple, from all of its values in order: for half of what its own costs."""
+    new: Callable[..., Any] = tuple.__new__
+    return partial(new, cls)
 
 
 def _names(cls: type) -> list[str]:

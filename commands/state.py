@@ -5,7 +5,6 @@ outside may look between the two. Derived indices live elsewhere and are fed the
 """
 
 from collections.abc import Iterator, MutableMapping
-from functools import partial
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,6 +25,7 @@ from commands.entities import (
     Usage,
 )
 from commands.policy import DEFAULT, Policy
+from commands.rows import filler
 from events.ids import BlockId, ClusterId, GpuType, JobId, LeaseId, NodeId, NodeIndex, TeamId, parse_lease_id
 
 K = TypeVar("K")
@@ -45,8 +45,7 @@ class Change(NamedTuple):
     new: Any
 
 
-_change = partial(tuple.__new__, Change)
-"""A Change of four values, for half of what its own way of making one costs."""
+_change = filler(Change)
 
 
 class Table(Generic[K, V]):

@@ -50,23 +50,20 @@ def decode_event(stored: dict[str, Any]) -> Event:
             name, version, body = upcast(name, version, body)
     except (KeyError, TypeError) as error:
         raise Unreadable(f"not an event: {error}") from None
-    read = _READERS.get((name, version)) or _event_reader(name, version)
+    read = _event_reader(name, version)
     try:
         return read(body)
     except ValidationError as error:
         raise Unreadable(f"event {name} v{version}: {error}") from None
 
 
-_READERS: dict[tuple[str, int], Callable[[Any], Event]] = {}
-"""Of the body of each event that was read before; readers of a long log ask a million times."""
-
-
+@cache
 def _event_reader(name: str, version: int) -> Callable[[Any], Event]:
+    """Of the body of an event; readers of a long log ask a million times."""
     entry = catalogue.find(name, version)
     if entry is None:
         raise Unreadable(f"unknown event {name} v{version}")
-    read = _READERS[name, version] = _reader(entry.cls)
-    return read
+    return _reader(entry.cls)
 
 
 def decode(raw: bytes) -> Record:

@@ -40,6 +40,10 @@ class Moments(NamedTuple):
         at = min(self.looks, self.plans, self.turns)
         return at if at < NEVER else None
 
+    def is_over(self, now: Instant) -> bool:
+        """Has one come?"""
+        return self.next_at is not None and self.next_at <= now
+
 
 def moments(core: Core, agents: Agents) -> Moments:
     """As of now."""

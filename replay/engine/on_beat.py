@@ -38,9 +38,9 @@ class OnBeat(Replay):
             times.append(self._beats[0].at)
         elif self._arrived == len(self.scenario.arrivals) and not core.state.jobs.rows:
             return None
-        self._know_moment()
-        if self._moment is not None and not self._awaited(self._seen_at(self._moment)):
-            times.append(self._seen_at(self._moment))
+        moment = self._moment()
+        if moment is not None and not self._awaited(self._seen_at(moment)):
+            times.append(self._seen_at(moment))
         if self._pending is not None and not self._awaited(self._led_again(self._pending), STILL_MS):
             times.append(self._overdue_at(self._pending))
         return Instant(max(core.now, min(times))) if times else None
@@ -62,7 +62,7 @@ class OnBeat(Replay):
         beats = self._due(now)
         if late or any(not beat.plans for beat in beats):
             self._looks()
-            self._moment_known = False
+            self._moments = None
         for beat in beats:
             if beat.plans:
                 self._cycle(beat)
@@ -75,9 +75,10 @@ class OnBeat(Replay):
 
     def _is_late(self, now: Instant) -> bool:
         """Has a moment passed that the recorded leader would have seen by now?"""
-        if self._moment is None or not self._led(now):
+        moment = None if self._moments is None else self._moments.next_at
+        if moment is None or not self._led(now):
             return False
-        seen_at = self._seen_at(self._moment)
+        seen_at = self._seen_at(moment)
         return seen_at <= now and not self._awaited(seen_at)
 
     def _seen_at(self, moment: Instant) -> Instant:
@@ -106,5 +107,5 @@ class OnBeat(Replay):
 
     def _cycle(self, beat: Beat) -> None:
         self._to_plan, self._pending = False, None
-        self._moment_known = False
+        self._moments = None
         self._as_then = bool(self.core.cycle(beat.made_at)) and self._as_then

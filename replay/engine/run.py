@@ -91,8 +91,7 @@ class Replay:
         self._grew_smaller = False
         self._noticed: list[Tick] = []
         self._moments: Moments | None = None
-        self._moment: Instant | None = None
-        self._moment_known = False
+        """None: to be reckoned anew."""
         self._changed_at = self.core.now
         self.core.watchers += [self.agents.see, self._see]
         self._boot()
@@ -170,7 +169,7 @@ class Replay:
 
     def _hearing(self, change: Callable[[], None]) -> None:
         change()
-        self._moment_known = False
+        self._moments = None
 
     # Time goes on
 
@@ -204,20 +203,19 @@ class Replay:
             return None
         if not times and core.now - self._changed_at > STANDSTILL_MS:
             return None
-        self._know_moment()
-        if self._moment is not None:
-            times.append(self._moment)
+        if (moment := self._moment()) is not None:
+            times.append(moment)
         if self._grew_smaller:
             times.append(core.now + SECOND_MS)
         if self._look_ms is not None and times:
             times.append((core.now // self._look_ms + 1) * self._look_ms)
         return Instant(max(core.now, min(times))) if times else None
 
-    def _know_moment(self) -> None:
+    def _moment(self) -> Instant | None:
         """When time alone could change something next."""
-        if not self._moment_known:
+        if self._moments is None:
             self._moments = moments(self.core, self.agents)
-            self._moment, self._moment_known = self._moments.next_at, True
+        return self._moments.next_at
 
     def _to_come(self) -> list[int]:
         """When what is known to come comes."""
@@ -238,10 +236,11 @@ class Replay:
 
     def _instant(self) -> None:
         """What happens now, until nothing more does."""
-        moment = self._moment is not None and self._moment <= self.core.now
-        plans = self._moments is not None and plans_now(self.core, self._moments)
+        known = self._moments
+        plans = known is not None and plans_now(self.core, known)
         self._to_plan = plans or self._grew_smaller or self._look_ms is not None
-        self._moment_known = self._moment_known and not (moment or self._to_plan)
+        if self._to_plan or (known is not None and known.is_over(self.core.now)):
+            self._moments = None
         self._grew_smaller = False
         while True:
             self._ends()
@@ -324,7 +323,7 @@ class Replay:
         for event in events:
             if type(event) not in QUIET and (not isinstance(event, GangRunning) or self._may_grow(event)):
                 self._to_plan = True
-                self._moment_known = False
+                self._moments = None
                 self._changed_at = self.core.now
             if isinstance(event, GangResized) and event.stopped:
                 self._grew_smaller = True

@@ -10,7 +10,7 @@ Nothing is kept that the state would not give again: memories of failures only s
 
 from collections.abc import Iterable
 
-from commands.changed import only_reported, only_saved
+from commands.changed import is_news, only_saved
 from commands.evolve.fair import advance_s
 from commands.plan import Plan, Resize
 from commands.policy import Preset
@@ -127,12 +127,9 @@ _INDEXED = {"nodes", "attempts", "jobs", "pledges", "reservations", "quotas", "u
 
 def _matters(change: Change) -> bool:
     """Could an index have to follow? Most commits are reports, of which a node's number is all that changes."""
-    table, old, new = change.table, change.old, change.new
-    if table == "meta":
-        return bool(old.epoch != new.epoch)
-    if table == "nodes" and old is not None and new is not None:
-        return not only_reported(old, new)
-    return table in _INDEXED
+    if change.table == "meta":
+        return bool(change.old.epoch != change.new.epoch)
+    return change.table in _INDEXED and is_news(change)
 
 
 class Cycle:

@@ -7,12 +7,13 @@ agrees with commands.displace.may_displace is shown by test.
 
 from bisect import insort
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 from commands.displace import shielded_until, untouchable
 from commands.entities import Attempt, AttemptKey, Job, Node
 from commands.policy import Policy
+from commands.rows import filler
 from commands.shape import ranks_per_node, replicas_min, takes_whole_nodes
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex, TeamId
 from events.job import CLASS_RANK, PriorityClass
@@ -138,8 +139,7 @@ class Entry(NamedTuple):
         return _entry((AWAITED, *self[1:]))
 
 
-_entry = partial(tuple.__new__, Entry)
-"""An Entry of six values, for half of what its own way of making one costs."""
+_entry = filler(Entry)
 
 
 class Ranking:

@@ -6,13 +6,12 @@ of what is first in each ranking again (preempt_shared), and that is all that is
 to the search.
 """
 
-from functools import partial
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from commands.entities import Job
 from commands.plan import Room
-from commands.rows import maker
+from commands.rows import filler, maker
 from commands.state import State
 from events.ids import JobId, NodeIndex
 from events.preemption import PreemptionRule
@@ -40,8 +39,7 @@ class Head(NamedTuple):
     nodes: int
 
 
-_head = partial(tuple.__new__, Head)
-"""A Head of nine values, for half of what its own way of making one costs."""
+_head = filler(Head)
 
 
 def is_swap(state: State, room: Room) -> bool:

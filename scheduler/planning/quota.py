@@ -128,8 +128,8 @@ class Shares:
 
     def _forget(self, key: ShareKey) -> None:
         """Somebody else may be covered now."""
-        self._walk_on(key, 0)
         self._trails.pop(key, None)
+        self._walk_on(key, 0)
 
     def _walk_on(self, key: ShareKey, place: int) -> None:
         """From that place on somebody else may be covered now."""
@@ -205,14 +205,13 @@ class Shares:
 
     def start(self, standing: Standing, gpus: int) -> None:
         """Count the GPUs of a start for trial: covered if they still fit in the guarantee."""
-        covered = gpus <= standing.covered_room
-        standing.count(gpus, covered)
-        self._granted.append((standing, gpus, covered))
-        self.version += 1
+        self._count(standing, gpus, gpus <= standing.covered_room)
 
     def grant(self, key: ShareKey, gpus: int, covered: bool) -> None:
         """Count GPUs for trial; `undo` takes them off."""
-        standing = self.standing(key)
+        self._count(self.standing(key), gpus, covered)
+
+    def _count(self, standing: Standing, gpus: int, covered: bool) -> None:
         standing.count(gpus, covered)
         self._granted.append((standing, gpus, covered))
         self.version += 1

@@ -55,6 +55,11 @@ def usable(trial: Trial, job: Job) -> int | None:
     hidden = 0
     for reservation in shut(trial, job):
         hidden |= trial.bits_of(reservation)
+    return _eligible_but(trial, job, hidden)
+
+
+def _eligible_but(trial: Trial, job: Job, hidden: int) -> int | None:
+    """The nodes that it may use at all, without those of the bitset `hidden`. None: all."""
     eligible = trial.eligible(job)
     if not hidden:
         return eligible
@@ -73,14 +78,12 @@ def shut(trial: Trial, job: Job) -> list[Reservation]:
 def reach(trial: Trial, job: Job, covered: bool) -> int | None:
     """Bitset of the nodes that it might come to start on: those that are usable, and those held for somebody whom it
     overtakes. None: all."""
-    eligible, hidden = trial.eligible(job), 0
+    hidden = 0
     for held in held_on(trial, job.spec.gpu_type):
         if held.job_id == job.id or held.yields(job, covered) or _ends_before(trial, job, held.start_at):
             continue
         hidden |= held.bits
-    if not hidden:
-        return eligible
-    return ~hidden if eligible is None else eligible & ~hidden
+    return _eligible_but(trial, job, hidden)
 
 
 class Held(NamedTuple):

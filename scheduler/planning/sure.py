@@ -7,12 +7,10 @@ then places for all of it, one after the other, as each turn by itself would hav
 
 from typing import TYPE_CHECKING
 
-from commands.evolve.fair import advance_s
 from commands.plan import Ranks
 from events.ids import JobId
 from events.job import JobSpec
 from scheduler.planning.fit import find_many
-from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.queue import Line, NodesAsked
 from scheduler.planning.trial import Trial
 
@@ -33,10 +31,8 @@ class Row:
     """Turns in a row that are starts: counted at once for their teams, and not placed yet."""
 
     def __init__(self, planner: "Planner", trial: Trial, turns: "Turns") -> None:
-        self._fair = planner.fair
         self._trial = trial
         self._turns = turns
-        self._advance_s = trial.policy.fair_advance_s
         self._may_begin = trial.in_rows and not planner.pools.sets_apart
         self._nodes: NodesAsked | None = None
         self._each = self._left = 0
@@ -60,11 +56,7 @@ class Row:
             return False
         try:
             job = trial.state.jobs.rows[job_id]
-            trial.shares.start(standing, each)
-            self._fair.grant(line.team, line.gpu_type, each * advance_s(job, self._advance_s))
-            left_s = job.left_s
-            self._until.append(UNLIMITED if left_s is None else trial.now + left_s * 1000)
-            self._turns.count(job, 1)
+            self._until.append(self._turns.count(job, standing, gpus=each, ranks=1))
         except Exception as error:
             raise RowFailed from error
         if not self._specs or self._specs[-1][0].gpus_per_replica != each:

@@ -100,12 +100,16 @@ class Turns:
         """What is held so far, to come back to."""
         return self._trial.reservations.copy(), self.holds.copy(), self.holds_over.copy()
 
-    def count(self, job: Job, ranks: int) -> None:
-        """A start takes of what a commit holds."""
+    def count(self, job: Job, standing: Standing, *, gpus: int, ranks: int) -> int:
+        """A start takes of its team's quota and share, and of what a commit holds. Returns when it should end."""
+        spec, left_s = job.spec, job.left_s
+        self._trial.shares.start(standing, gpus)
+        self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
         self.ranks_left -= ranks
         if job.elements is not None:
             self.elements[job.id] = self.elements.get(job.id, 0) + 1
             self.ranks_left -= ELEMENT_RANKS
+        return UNLIMITED if left_s is None else self._trial.now + left_s * 1000
 
     def started(self, gpu_type: GpuType, jobs: list[JobId], until: list[int], places: list[Ranks]) -> None:
         """Starts that are counted already, in order. `until`: when each is expected to end."""
@@ -127,13 +131,10 @@ class Turns:
         """It failed, and why that holds. What only the counts of the present trial say is looked up again each time;
         what was searched for in vain holds of the state, and only while nothing was taken for trial. `stamp`: where it
         is known."""
-        taken = line.gpu_type in self._touched or line.gpu_type in self._trial.unpledged
-        if taken and stamp is None and self._might_fit(line, job):
-            return
         stamp = self._stamp(line, job) if stamp is None else stamp
         if stamp[:3] == _HOPELESS:
             self._planner.memory.note(line, holder, stamp, ALWAYS)
-        elif not taken:
+        elif line.gpu_type not in self._touched and line.gpu_type not in self._trial.unpledged:
             self._planner.memory.note(line, holder, stamp, self._until(job))
 
     def _stamp(self, line: Line, job: Job) -> Stamp:
@@ -161,11 +162,6 @@ class Turns:
             self._limited(line, standing),
             reserve.held_on(trial, gpu_type),
         )
-
-    def _might_fit(self, line: Line, job: Job) -> bool:
-        """Is as much free where it may start?"""
-        covered = line.charge <= self._trial.shares.standing(line.share).covered_room
-        return self._trial.capacity.could_hold(line.spec, reserve.reach(self._trial, job, covered))
 
     def _could_give(self, job: Job, covered: bool, reach: int | None) -> bool:
         """Is anybody there, on the nodes that it might come to, that might make room for it?"""
@@ -270,12 +266,9 @@ class Turns:
     def _start(self, job: Job, ranks: Ranks, fallback: bool) -> None:
         trial, spec = self._trial, job.spec
         gpus = ranks[0][1].bit_count() if len(ranks) == 1 else sum([mask.bit_count() for _, mask in ranks])
-        trial.shares.start(trial.shares.standing((spec.team, spec.gpu_type)), gpus)
-        self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
+        standing = trial.shares.standing((spec.team, spec.gpu_type))
+        until = self.count(job, standing, gpus=gpus, ranks=len(ranks))
         self._touched.add(spec.gpu_type)
-        self.count(job, len(ranks))
-        left_s = job.left_s
-        until = UNLIMITED if left_s is None else trial.now + left_s * 1000
         trial.taken.append((until, ranks))
         self._unreckoned.append(ranks)
         self.placements.append(_placement(job_id=job.id, ranks=ranks, fallback=fallback))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from scheduler.planning.plan import Planner
     from scheduler.planning.turns import Turns
 
-WITHOUT_LIMIT = 1 << 60
 Head = tuple[bool, int, EntryKey, JobId, int, Line, bool]
 """(borrowing, class rank, the entry, its job, its place in the line, that line, it is the last to be tried of it)."""
 
@@ -70,16 +69,12 @@ class _Walk:
         """Those who may get a turn on a type: where it is used up from the start, only jobs that have nodes held."""
         self._least[gpu_type] = min([line.each for line in lines])
         self._asked[gpu_type] = self._turns.given
-        if not self._any_fits(gpu_type) and used_up(self._planner, self._trial, gpu_type, lines):
+        if used_up(self._planner, self._trial, gpu_type, lines):
             holders = {line for line, _ in self._holders}
             self.tries += sum([self._would_be_tried(line, 0) for line in lines if line not in holders])
             lines = [line for line in lines if line in holders]
         for line in lines:
             self._heads.setdefault(line.team, []).append(self._head(line, 0))
-
-    def _any_fits(self, gpu_type: GpuType) -> bool:
-        """Has any node as many GPUs free as the least of those that wait for the type asks for?"""
-        return self._trial.capacity.most_free(gpu_type) >= self._least[gpu_type]
 
     def run(self) -> None:
         """Best turn first."""
@@ -120,7 +115,7 @@ class _Walk:
         if self._asked.get(gpu_type) == self._turns.given:
             return False
         self._asked[gpu_type] = self._turns.given
-        if self._any_fits(gpu_type):
+        if self._trial.capacity.most_free(gpu_type) >= self._least[gpu_type]:
             return False
         lines = [head[5] for heads in self._heads.values() for head in heads if head[5].gpu_type == gpu_type]
         if not lines or not used_up(self._planner, self._trial, gpu_type, lines):
