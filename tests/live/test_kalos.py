@@ -105,11 +105,7 @@ def assert_run_once(found: list[Record], *, jobs: int, terms: int | None = None)
         for event in events
         if isinstance(event, TaskEnded) and event.end is TaskEnd.NEVER_STARTED and terms is None
     }
-    again = {
-        job: told_of(found, job)
-        for job, times in granted.items()
-        if any((job, attempt) not in unbegun for attempt in range(1, times))
-    }
-    assert again == {}
+    again = [job for job, times in granted.items() if any((job, attempt) not in unbegun for attempt in range(1, times))]
+    assert again == [], "\n".join(line for job in again for line in told_of(found, job))
     if terms is not None:
         assert sum(isinstance(record, Term) for record in found) == terms
