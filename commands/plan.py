@@ -71,7 +71,7 @@ class Plan:
 
     `pledges_over`: pledges that end, those of jobs that start now among them; `holds_over`: reservations that end.
     `poisoned`: jobs on which planning failed by our own fault, and how: they are held (P-7). `tries`: shapes that were
-    tried, or are known, not to fit (R-24).
+    tried, or are known, not to fit (R-24). `last`: once all of it is applied, a cycle at the same time finds nothing.
     """
 
     n: int
@@ -83,6 +83,7 @@ class Plan:
     rooms: tuple[Room, ...] = ()
     holds: tuple[Hold, ...] = ()
     tries: int = 0
+    last: bool = False
 
     def jobs(self) -> list[JobId]:
         """Jobs that it is about, in the order in which they come."""

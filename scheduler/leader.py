@@ -18,7 +18,7 @@ from commands.decide.attempts import Draft
 from commands.plan import Plan, Planned
 from commands.reports import ClaimSeen, FromNode, Register, Tick
 from events.envelope import Input
-from events.ids import ClusterId, Epoch, Instant, LogId, NodeId, Principal
+from events.ids import ClusterId, Epoch, Instant, JobId, LogId, NodeId, Principal
 from events.log import CommandLog
 from events.node import MassSilence
 from events.task import ReportDropped
@@ -239,7 +239,7 @@ class Leader:
     # Plans
 
     async def _plan(self) -> None:
-        """Cycles until nothing more is placed: each is one commit."""
+        """Cycles until nothing more comes of them: each is one commit."""
         while self._to_plan:
             self._to_plan = False
             self.progress_at = self._world.monotonic()
@@ -247,8 +247,8 @@ class Leader:
             plan = self._planned(at)
             if plan is None:
                 return
-            if not plan.empty():
-                await self._apply(plan, Planned(at=at))
+            if not plan.empty() and await self._apply(plan, Planned(at=at)) and plan.last:
+                self._to_plan = False
             if self._intake.waiting():
                 return
 
@@ -265,21 +265,26 @@ class Leader:
                 self.planner = Planner(self.state)
         return None
 
-    async def _apply(self, plan: Plan, planned: Planned) -> None:
-        """Commit what `planned` takes of a plan."""
+    async def _apply(self, plan: Plan, planned: Planned) -> bool:
+        """Commit what `planned` takes of a plan. Did all of that come about?"""
         self._cycles += 1
         made_by = Input(kind="cycle", id=f"cycle-{self.state.meta.epoch}-{self._cycles}", body=planned)
 
+        stale: list[tuple[JobId, str]] = []
+
         def decide(draft: Draft) -> None:
-            for job_id, why in apply(draft, plan.taken(planned)):
+            stale[:] = apply(draft, plan.taken(planned))
+            for job_id, why in stale:
                 _log.warning("plan.stale", job=job_id, why=why)
 
         try:
-            await self.make(made_by, SCHEDULER, decide, cycle=self._cycles, planned_at_n=plan.n)
+            made = await self.make(made_by, SCHEDULER, decide, cycle=self._cycles, planned_at_n=plan.n)
+            return made is not None and not stale
         except ClaimsTaken as taken:
             await self._on_conflict(taken, plan, planned)
         except Poison as poison:  # too large is one as well: less at once may do
             await self._apply_parts(plan, planned, str(poison))
+        return False
 
     async def _apply_parts(self, plan: Plan, planned: Planned, why: str) -> None:
         """Half of the jobs, then the other half; down to the one that makes a state that must not be, or a record over

@@ -47,6 +47,7 @@ class Core:
         """Told of each plan before it is applied."""
         self.cycles = 0
         self.commits = 0
+        self._last = False
         self.epoch = EPOCH
         self._commands = 0
         self._begin_term(EPOCH)
@@ -111,16 +112,19 @@ class Core:
         return self.decide("tick", lambda draft: decide_tick(draft, tick))
 
     def plan(self) -> int:
-        """Cycles until one changes nothing, as the leader does it; how many changed something."""
+        """Cycles until no more comes of them, as the leader does it; how many changed something."""
         for done in range(self.cycles_max):
             if not self.cycle():
                 return done
+            if self._last:
+                return done + 1
         raise AssertionError(f"{self.cycles_max} cycles in a row at {self.now} changed something")
 
     def cycle(self, made_at: Instant | None = None) -> tuple[Event, ...]:
         """One cycle. `made_at`: when it is committed, if later than now."""
         self.cycles += 1
         plan = self.planner.plan(self.now)
+        self._last = plan.last
         self.now = self.now if made_at is None else max(self.now, made_at)
         for told in self.before_plan:
             told(plan)

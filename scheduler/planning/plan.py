@@ -21,6 +21,7 @@ from scheduler.planning import elastic, pledges, reserve
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.failures import Memory
 from scheduler.planning.forecast import Forecast
+from scheduler.planning.last import nothing_more
 from scheduler.planning.order import FairShares
 from scheduler.planning.pools import Pools
 from scheduler.planning.presets import plan_plainly
@@ -142,6 +143,7 @@ class Cycle:
         self._pledges_over: list[tuple[JobId, PledgeEnd]] = []
         self._resizes: list[Resize] = []
         self._tries = 0
+        self._cut = False
 
     def run(self) -> Plan:
         """The steps, in order."""
@@ -152,8 +154,10 @@ class Cycle:
         self._walk_queue()
         self._grow()
         turns = self._turns
+        other = self._pledges_over or self._resizes or self._cut
         return Plan(
             n=self._trial.state.meta.n,
+            last=not other and nothing_more(self._planner, self._trial, turns),
             poisoned=tuple(turns.poisoned),
             pledges_over=tuple(self._pledges_over),
             holds_over=tuple(turns.holds_over),
@@ -177,7 +181,7 @@ class Cycle:
         self._turns.holds_over += reserve.keep(self._trial)
 
     def _walk_queue(self) -> None:
-        self._tries = walk(self._planner, self._trial, self._turns)
+        self._tries, self._cut = walk(self._planner, self._trial, self._turns)
 
     def _grow(self) -> None:
         if not self._tries:

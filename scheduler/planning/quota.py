@@ -9,9 +9,11 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 
 from commands.coverage import Trail, Turn, turn_of, turn_of_pledge, walk_in_order
+from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey, Job, Pledge
 from commands.state import Change, State
 from events.ids import GpuType, JobId, TeamId
+from events.job import CLASS_RANK
 
 ShareKey = tuple[TeamId, GpuType]
 NOBODY: AttemptKey = (JobId(""), 0)
@@ -196,6 +198,20 @@ class Shares:
         left = [one for one in self._in_order.get(key, ()) if one[1] not in gone]
         covered, _ = self._walked_anew(key, left)
         return covered + self.standing(key).covered - self._standing(key).covered
+
+    def pushes(self, given: Iterable[Job]) -> bool:
+        """Might somebody's lease be borrowed now, as one of these jobs, for which this cycle counts GPUs, comes before
+        it in its team?"""
+        ranks: dict[ShareKey, list[tuple[bool, int]]] = {}
+        for job in given:
+            place = (not untouchable(job), CLASS_RANK[job.priority_class])
+            ranks.setdefault((job.spec.team, job.spec.gpu_type), []).append(place)
+        for key, places in ranks.items():
+            standing, there = self.standing(key), self._in_order.get(key)
+            last = max(places) if not there else max(*places, there[-1][0][:2])
+            if standing.use > standing.guaranteed and last > min(places):
+                return True
+        return False
 
     def anybody_on(self, gpu_type: GpuType) -> bool:
         """Does any attempt hold GPUs of the type?"""

@@ -24,6 +24,8 @@ from scheduler.planning.trial import Trial
 
 Group = list[tuple[int, NodeIndex]]
 """Nodes of one block or rack with the time from which each is free, earliest first."""
+LAST = NodeIndex(1 << 60)
+"""After every node."""
 COMMIT_MS = 1_000
 """From a plan to its commit: the limit of what it starts counts from there."""
 Start = tuple[Instant, tuple[NodeIndex, ...]]
@@ -55,12 +57,11 @@ def usable(trial: Trial, job: Job) -> int | None:
     hidden = 0
     for reservation in shut(trial, job):
         hidden |= trial.bits_of(reservation)
-    return _eligible_but(trial, job, hidden)
+    return _but(trial.eligible(job), hidden)
 
 
-def _eligible_but(trial: Trial, job: Job, hidden: int) -> int | None:
-    """The nodes that it may use at all, without those of the bitset `hidden`. None: all."""
-    eligible = trial.eligible(job)
+def _but(eligible: int | None, hidden: int) -> int | None:
+    """The eligible nodes without those of the bitset `hidden`. None: all."""
     if not hidden:
         return eligible
     return ~hidden if eligible is None else eligible & ~hidden
@@ -73,17 +74,6 @@ def shut(trial: Trial, job: Job) -> list[Reservation]:
         for held in trial.reservations.values()
         if held.gpu_type == job.spec.gpu_type and held.job_id != job.id and not _ends_before(trial, job, held.start_at)
     ]
-
-
-def reach(trial: Trial, job: Job, covered: bool) -> int | None:
-    """Bitset of the nodes that it might come to start on: those that are usable, and those held for somebody whom it
-    overtakes. None: all."""
-    hidden = 0
-    for held in held_on(trial, job.spec.gpu_type):
-        if held.job_id == job.id or held.yields(job, covered) or _ends_before(trial, job, held.start_at):
-            continue
-        hidden |= held.bits
-    return _eligible_but(trial, job, hidden)
 
 
 class Held(NamedTuple):
@@ -102,6 +92,33 @@ class Held(NamedTuple):
         if job.id == self.job_id or (not covered, class_rank) >= self.tier:
             return False
         return job.spec.team != self.team or class_rank < self.tier[1]
+
+
+class Outlook(NamedTuple):
+    """A job's chances on the nodes of its type. `eligible`: bitset of those that it may use at all; `reach`: of those
+    that it might come to start on, which are the usable ones, and those held for somebody whom it overtakes; None: all.
+    `held`: the reservations. `might`: may nodes be held for it, or others than are? Where they are held for another,
+    only if it overtakes."""
+
+    eligible: int | None
+    reach: int | None
+    held: tuple[Held, ...]
+    might: bool
+
+
+def outlook(trial: Trial, job: Job, covered: bool) -> Outlook:
+    """As things are in this cycle, for a job that would start covered or not."""
+    eligible, held_for = trial.eligible(job), held_on(trial, job.spec.gpu_type)
+    if not held_for:
+        return Outlook(eligible, eligible, held_for, True)
+    key, might, hidden = (job.spec.gpu_type, trial.pool_of(job)), True, 0
+    for held in held_for:
+        takes = held.job_id == job.id or held.yields(job, covered)
+        if held.key == key:
+            might = takes
+        if not (takes or _ends_before(trial, job, held.start_at)):
+            hidden |= held.bits
+    return Outlook(eligible, _but(eligible, hidden), held_for, might)
 
 
 def held_on(trial: Trial, gpu_type: GpuType) -> tuple[Held, ...]:
@@ -139,17 +156,6 @@ def _ends_before(trial: Trial, job: Job, start_at: Instant) -> bool:
 def overtaken(trial: Trial, job: Job, covered: bool) -> list[JobId]:
     """Holders of a lower tier whose held nodes this job, which is blocked, may take: they lose their reservation."""
     return [held.job_id for held in held_on(trial, job.spec.gpu_type) if held.yields(job, covered)]
-
-
-def might(trial: Trial, job: Job, covered: bool) -> bool:
-    """Might nodes be held for the job, or others than are? Where they are held for another, only if it overtakes."""
-    if not trial.reservations:
-        return True
-    key = (job.spec.gpu_type, trial.pool_of(job))
-    for held in held_on(trial, job.spec.gpu_type):
-        if held.key == key:
-            return held.job_id == job.id or held.yields(job, covered)
-    return True
 
 
 def drop(trial: Trial, job_id: JobId) -> None:
@@ -307,17 +313,13 @@ def _first_time(groups: Iterable[Group], enough: Callable[[int], bool]) -> int |
 
 def _most(groups: Iterable[Group], time: int, most: int, each: int) -> int:
     """Nodes free by `time` in the best `most` groups, at most `each` of one."""
-    counts = sorted((min(each, _free_by(group, time)) for group in groups), reverse=True)
-    return sum(counts[:most])
-
-
-def _free_by(group: Group, time: int) -> int:
-    return bisect_right(group, (time, NodeIndex(1 << 60)))
+    last = (time, LAST)
+    return sum(sorted([min(each, bisect_right(group, last)) for group in groups], reverse=True)[:most])
 
 
 def _choose(groups: Iterable[Group], time: int, wanted: int, each: int) -> list[NodeIndex]:
     """The nodes: of the fullest groups first, until one holds the rest: then of the smallest that does."""
-    free = [group[: min(each, _free_by(group, time))] for group in groups]
+    free = [group[: min(each, bisect_right(group, (time, LAST)))] for group in groups]
     left = sorted((group for group in free if group), key=lambda group: (-len(group), group[0][1]))
     chosen: list[NodeIndex] = []
     while len(chosen) < wanted and left:

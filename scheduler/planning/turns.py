@@ -49,7 +49,8 @@ class Turns:
         self.rooms: list[Room] = []
         self.holds: list[Hold] = []
         self.holds_over: list[Over] = []
-        self._holds_made = 0
+        self.holds_made = 0
+        """Those that another turn took back count too."""
         self.elements: dict[JobId, int] = {}
         """Elements that it starts of each array."""
         self._unreckoned: list[Ranks] = []
@@ -77,7 +78,7 @@ class Turns:
         if note is not None and note.stamp == stamp:
             return False
         marks = (trial.capacity.mark(), trial.shares.mark(), planner.victims.mark())
-        held, over = self._holds_made, len(self.holds_over)
+        held, over = self.holds_made, len(self.holds_over)
         before = self._holdings() if trial.reservations or self.holds or over else ({}, [], [])
         trial.by_loss = False
         try:
@@ -92,7 +93,7 @@ class Turns:
             self.elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
-        if held == self._holds_made and not trial.by_loss:
+        if held == self.holds_made and not trial.by_loss:
             self._remember(line, job, holder, stamp if len(self.holds_over) == over else None)
         return False
 
@@ -145,9 +146,9 @@ class Turns:
         standing = trial.shares.standing(line.share)
         room, covered_room = standing.room, standing.covered_room
         covered = line.charge <= covered_room
-        reach = reserve.reach(trial, job, covered)
-        fits = trial.capacity.could_hold(line.spec, reach)
-        gives = self._could_give(job, covered, reach)
+        outlook = reserve.outlook(trial, job, covered)
+        fits = trial.capacity.could_hold(line.spec, outlook.reach)
+        gives = self._could_give(job, covered, outlook.reach)
         if not (fits or gives):
             room, covered_room = line.charge <= room, covered
         return (
@@ -155,12 +156,12 @@ class Turns:
             (planner.memory.moves.get(gpu_type, 0), planner.victims.turned, planner.victims.mark())
             if gives
             else NO_MATTER,
-            planner.forecast.version if reserve.might(trial, job, covered) else NO_MATTER,
+            planner.forecast.version if outlook.might else NO_MATTER,
             room,
             covered_room,
-            (planner.pools.declared, trial.eligible(job)),
+            (planner.pools.declared, outlook.eligible),
             self._limited(line, standing),
-            reserve.held_on(trial, gpu_type),
+            outlook.held,
         )
 
     def _could_give(self, job: Job, covered: bool, reach: int | None) -> bool:
@@ -290,7 +291,7 @@ class Turns:
     def _make_room(self, job: Job, covered: bool, line: Line | None = None) -> bool:
         """By others' end, where somebody runs at all. `line`: of which the next may go on with the search."""
         trial, planner = self._trial, self._planner
-        if not self._could_give(job, covered, reserve.reach(trial, job, covered)):
+        if not self._could_give(job, covered, reserve.outlook(trial, job, covered).reach):
             return False
         for ranks in self._unreckoned:
             for index, _ in ranks:
@@ -340,7 +341,7 @@ class Turns:
         if hold is not None:
             if before is not None:
                 self._hold_over(before.job_id, FreedBecause.OVERTAKEN)
-            self._holds_made += 1
+            self.holds_made += 1
             self.given += 1
             self.holds.append(hold)
         elif before is not None:

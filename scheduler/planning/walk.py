@@ -28,11 +28,11 @@ Head = tuple[bool, int, EntryKey, JobId, int, Line, bool]
 """(borrowing, class rank, the entry, its job, its place in the line, that line, it is the last to be tried of it)."""
 
 
-def walk(planner: "Planner", trial: Trial, turns: "Turns") -> int:
-    """Let each job have its turn. Returns the failed tries."""
+def walk(planner: "Planner", trial: Trial, turns: "Turns") -> tuple[int, bool]:
+    """Let each job have its turn. Returns the failed tries, and whether some had no turn as there were too many."""
     walker = _Walk(planner, trial, turns)
     walker.run()
-    return walker.tries
+    return walker.tries, walker.cut
 
 
 class _Walk:
@@ -48,6 +48,7 @@ class _Walk:
         """GPUs of a rank that asks for the fewest, of each type that something waits for."""
         self._asked: dict[GpuType, int] = {}
         self.tries = 0
+        self.cut = False
         waiting, shapes = self._by_type()
         self._left = allowances(trial.policy.failed_tries_max, shapes)
         self._holders = self._places_of_holders()
@@ -163,6 +164,7 @@ class _Walk:
         self._left[team] -= 1
         holder = self._holder_after(line, place) if self._holders else None
         if self._left[team] <= 0:
+            self.cut = True
             heads.clear()
         elif holder is not None:
             heapreplace(heads, self._head(line, holder, True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from commands.apply import apply
 from commands.decide.attempts import Draft, settle
 from commands.entities import AttemptKey, Job, Node, NodeState, Quota
+from commands.plan import Plan
 from commands.policy import Policy
 from commands.pools import PoolKind, PoolRule
 from events.checkpoint import CheckpointRecorded
@@ -57,6 +58,8 @@ class Wild(History):
     silences, holds, changes of class, cancels and checkpoints."""
 
     cycles: int = 0
+    elastic: float = 0.3
+    """Part of the jobs."""
 
     def __post_init__(self) -> None:
         for sizes, block, memory_gb in (((4, 4, 4), "a", 80), ((4, 8, 8), "b", 80), ((8,), "c", 40)):
@@ -98,7 +101,7 @@ class Wild(History):
             "gpu_memory_gb_min": draw.choice([0, 0, 0, 60]),
             "topology": draw.choice([Topology()] * 10 + HINTS),
         }
-        if draw.random() < 0.3:
+        if draw.random() < self.elastic:
             fields["elastic"] = Elastic(min_replicas=1, max_replicas=replicas + 2)
         for number in range(draw.choice([1, 1, 1, 2, 4])):
             self.jobs += number > 0
@@ -209,16 +212,23 @@ class Wild(History):
         plan = self.planner.plan(now)
         assert plan == Planner(self.crowd.state).plan(now), f"cycle {self.cycles}"
         assert not plan.poisoned
+        self.apply(plan, now)
+
+    def apply(self, plan: Plan, now: Instant) -> None:
+        """All of it holds, and what it starts runs at once."""
 
         def decide(draft: Draft) -> None:
             assert apply(draft, plan) == []
-            for event in list(draft.events):
-                if isinstance(event, GangAllocated):
-                    self.start(draft, event)
-                elif isinstance(event, GangResized):
-                    self.start_grown(draft, event)
+            self.start_all(draft, draft.events)
 
         self.decide(decide)
+
+    def start_all(self, draft: Draft, events: Iterable[Event]) -> None:
+        for event in list(events):
+            if isinstance(event, GangAllocated):
+                self.start(draft, event)
+            elif isinstance(event, GangResized):
+                self.start_grown(draft, event)
 
     def start_grown(self, draft: Draft, event: GangResized) -> None:
         key = (event.job_id, event.attempt)
