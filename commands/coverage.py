@@ -27,7 +27,7 @@ ANEW = -1
 
 
 class Promises(NamedTuple):
-    """What a team's pledges on one type mean for the walk: (turn, GPUs) of each, in order, and who is to go for them."""
+    """What a team's pledges on a type mean for the walk: (turn, GPUs) of each, in order, and who is to go for them."""
 
     promised: tuple[tuple[Turn, int], ...] = ()
     going: frozenset[AttemptKey] = frozenset()

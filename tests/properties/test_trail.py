@@ -45,6 +45,10 @@ class Seen(dict[AttemptKey, Attempt]):
         return super().__getitem__(key)
 
 
+def keys(*numbers: int) -> frozenset[AttemptKey]:
+    return frozenset([(JobId(f"r{number}"), 1) for number in numbers])
+
+
 def test_a_walk_ends_where_it_comes_by_as_before() -> None:
     """Once one that borrowed has what one that ended had, nobody further on is looked at."""
     made = Crowd()
@@ -54,14 +58,14 @@ def test_a_walk_ends_where_it_comes_by_as_before() -> None:
     state, rows = made.state, Seen(made.state.attempts.rows)
     walk = Walk({key: turn_of(state.jobs[key[0]], row) for key, row in rows.items()})
     walk.guarantee(6)
-    assert walk.found(rows) == (6, {(JobId(f"r{number}"), 1) for number in (3, 4, 5)})
+    assert walk.found(rows) == (6, keys(3, 4, 5))
     assert rows.at == ["r0", "r1", "r2", "r3", "r4", "r5"]
     rows.at.clear()
     walk.leave((JobId("r1"), 1))
-    assert walk.found(rows) == (6, {(JobId(f"r{number}"), 1) for number in (4, 5)})
+    assert walk.found(rows) == (6, keys(4, 5))
     assert rows.at == ["r2", "r3"]
     rows.at.clear()
-    assert walk.found(rows) == (6, {(JobId(f"r{number}"), 1) for number in (4, 5)})
+    assert walk.found(rows) == (6, keys(4, 5))
     assert rows.at == []
 
 
