@@ -6,20 +6,38 @@ lease will: its start turns nobody's lease over, and who borrows meanwhile comes
 for it, comes last: it pushes nobody out meanwhile.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey, Job, Pledge
 from commands.state import State
-from events.ids import GpuType, TeamId
+from events.ids import GpuType, JobId, TeamId
 from events.job import CLASS_RANK
 
 Turn = tuple[bool, int, tuple[int, bool], str]
 """(may be displaced, class rank, (the commit in which its GPUs were promised, they were granted without a pledge), its
 job): lower goes first. It holds for as long as the job's class does."""
 
-STRIDE = 32
-"""Places from one mark of a trail to the next."""
+NOBODY: AttemptKey = (JobId(""), 0)
+"""Before every attempt."""
+ANEW = -1
+"""Of a step of a walk: to be taken anew."""
+
+
+class Promises(NamedTuple):
+    """What a team's pledges on a type mean for the walk: (turn, GPUs) of each, in order, and who is to go for them."""
+
+    promised: tuple[tuple[Turn, int], ...] = ()
+    going: frozenset[AttemptKey] = frozenset()
+
+
+def promises_of(state: State, pledges: Iterable[Pledge]) -> Promises:
+    """A pledge whose job is gone promises nothing any more."""
+    jobs, rows = state.jobs.rows, list(pledges)
+    promised = sorted([(turn_of_pledge(jobs[row.job_id], row), row.gpus) for row in rows if row.job_id in jobs])
+    return Promises(tuple(promised), frozenset([key for row in rows for key in (*row.victims, *row.awaited)]))
 
 
 def walk(
@@ -27,81 +45,129 @@ def walk(
 ) -> tuple[int, frozenset[AttemptKey]]:
     """(covered GPUs, borrowed attempts) of a team's attempts and pledges on one type."""
     rows = {row.key: row for row in attempts}
-    in_order = sorted((turn_of(state.jobs[row.job_id], row), key) for key, row in rows.items())
-    return walk_in_order(state, guaranteed, in_order, list(pledges), rows=rows)
+    walked = Walk({key: turn_of(state.jobs[row.job_id], row) for key, row in rows.items()})
+    walked.guarantee(guaranteed)
+    walked.promise(promises_of(state, pledges))
+    return walked.found(rows)
 
 
-class Trail:
-    """Where a walk came by: another one of the same attempts goes on from the last mark before what is new. `borrowed`
-    and `last` are what it found, and left for the end."""
+class Walk:
+    """A team's attempts on one type, and where the walk over them came by. It is taken anew from where something
+    changed until it comes by as before: what follows is then as it was."""
 
-    __slots__ = ("borrowed", "last", "marks")
+    __slots__ = ("_borrowed", "_guaranteed", "_in_order", "_last", "_left", "_promises", "turns")
 
-    def __init__(self) -> None:
-        self.marks: list[tuple[int, int, int, int, int]] = []
-        """(place, GPUs of the guarantee left, pledges met, borrowed, left for the end) each STRIDE places."""
-        self.borrowed: list[AttemptKey] = []
-        self.last: list[tuple[int, AttemptKey]] = []
+    def __init__(self, turns: Mapping[AttemptKey, Turn]) -> None:
+        self.turns = dict(turns)
+        self._in_order = sorted([(turn, key) for key, turn in turns.items()])
+        self._left = [ANEW] * (len(turns) + 1)
+        """GPUs of the guarantee left after each step, the last of which is past all attempts."""
+        self._guaranteed = 0
+        self._promises = Promises()
+        self._borrowed: set[AttemptKey] = set()
+        self._last: set[AttemptKey] = set()
+        """Attempts that come last."""
 
-    def cut(self, place: int) -> None:
-        """From that place on the attempts are others, or otherwise."""
-        while self.marks and self.marks[-1][0] > place:
-            self.marks.pop()
+    def enter(self, key: AttemptKey, turn: Turn) -> None:
+        """An attempt came."""
+        self.turns[key] = turn
+        place = self._place_of(turn, key)
+        self._in_order.insert(place, (turn, key))
+        self._left.insert(place, ANEW)
 
-    def resume(self, guaranteed: int) -> tuple[int, int, int]:
-        """(place, GPUs left, pledges met) from which to walk on."""
-        place, left, met, borrowed, last = self.marks.pop() if self.marks else (0, guaranteed, 0, 0, 0)
-        del self.borrowed[borrowed:], self.last[last:]
-        return place, left, met
+    def leave(self, key: AttemptKey) -> None:
+        """It is gone."""
+        place = self._place_of(self.turns.pop(key), key)
+        del self._in_order[place], self._left[place]
+        self._left[place] = ANEW
+        self._borrowed.discard(key)
+        self._last.discard(key)
 
+    def changed(self, key: AttemptKey) -> None:
+        """It has other GPUs, or is to go, or is so no more. Nothing if it is none of these."""
+        turn = self.turns.get(key)
+        if turn is not None:
+            self._left[self._place_of(turn, key)] = ANEW
 
-def walk_in_order(
-    state: State,
-    guaranteed: int,
-    in_order: Sequence[tuple[Turn, AttemptKey]],
-    pledges: list[Pledge],
-    *,
-    rows: Mapping[AttemptKey, Attempt] | None = None,
-    trail: Trail | None = None,
-) -> tuple[int, frozenset[AttemptKey]]:
-    """The same, of attempts whose turns are known. `rows`: the attempts, where they are not those of the state.
-    `trail`: of a walk before this one with the same guarantee; it is left as that of this one."""
-    attempts, trail = state.attempts.rows if rows is None else rows, trail or Trail()
-    going = {key for row in pledges for key in (*row.victims, *row.awaited)}
-    promised = _promised(state, pledges)
-    count = len(promised)
-    first, left, met = trail.resume(guaranteed)
-    del promised[count - met :]
-    borrowed, last = trail.borrowed, trail.last
-    for place in range(first, len(in_order), STRIDE):
-        trail.marks.append((place, left, count - len(promised), len(borrowed), len(last)))
-        for turn, key in in_order[place : place + STRIDE]:
-            while promised and promised[-1][0] < turn:
-                gpus = promised.pop()[1]
+    def guarantee(self, guaranteed: int) -> None:
+        """So many GPUs are guaranteed from now on."""
+        if guaranteed != self._guaranteed:
+            self._guaranteed = guaranteed
+            self._left = [ANEW] * len(self._left)
+
+    def promise(self, promises: Promises) -> None:
+        """These are the pledges now."""
+        before, self._promises = self._promises, promises
+        for turn, _ in set(before.promised).symmetric_difference(promises.promised):
+            self._left[self._place_of(turn, NOBODY)] = ANEW
+        for key in before.going ^ promises.going:
+            self.changed(key)
+
+    def last_turn(self) -> Turn | None:
+        """Of the attempt that is walked last; None where there is none."""
+        return self._in_order[-1][0] if self._in_order else None
+
+    def without(self, gone: Collection[AttemptKey]) -> "Walk":
+        """The same, were these attempts not there."""
+        walked = Walk({key: turn for turn, key in self._in_order if key not in gone})
+        walked.guarantee(self._guaranteed)
+        walked.promise(self._promises)
+        return walked
+
+    def found(self, rows: Mapping[AttemptKey, Attempt]) -> tuple[int, frozenset[AttemptKey]]:
+        """(covered GPUs, borrowed attempts)."""
+        place = self._next_anew(0)
+        while place < len(self._left):
+            place = self._next_anew(self._steps(rows, place) + 1)
+        left, borrowed = self._left[-1], set(self._borrowed)
+        for _, key in sorted([(self.turns[key], key) for key in self._last]):
+            gpus = rows[key].charged
+            if gpus <= left:
+                left -= gpus
+            else:
+                borrowed.add(key)
+        return self._guaranteed - left, frozenset(borrowed)
+
+    def _steps(self, rows: Mapping[AttemptKey, Attempt], first: int) -> int:
+        """Walk from a place on until it comes by as before. Returns the place of that."""
+        promised, going = self._promises
+        lefts, in_order, borrowed, last = self._left, self._in_order, self._borrowed, self._last
+        left, met = self._guaranteed, 0
+        if first:
+            left, met = lefts[first - 1], bisect_left(promised, (in_order[first - 1][0],))
+        for place in range(first, len(in_order)):
+            turn, key = in_order[place]
+            while met < len(promised) and promised[met][0] < turn:
+                gpus = promised[met][1]
                 left -= gpus if gpus <= left else 0
-            row = attempts[key]
+                met += 1
+            row = rows[key]
             gpus = row.charged
+            borrowed.discard(key)
+            last.discard(key)
             if row.ending is not None or key in going:
-                last.append((gpus, key))
+                last.add(key)
             elif gpus <= left:
                 left -= gpus
             else:
-                borrowed.append(key)
-    for _, gpus in reversed(promised):
-        left -= gpus if gpus <= left else 0
-    found = set(borrowed)
-    for gpus, key in last:
-        if gpus <= left:
-            left -= gpus
-        else:
-            found.add(key)
-    return guaranteed - left, frozenset(found)
+                borrowed.add(key)
+            if lefts[place] == left:
+                return place
+            lefts[place] = left
+        for _, gpus in promised[met:]:
+            left -= gpus if gpus <= left else 0
+        lefts[-1] = left
+        return len(in_order)
 
+    def _place_of(self, turn: Turn, key: AttemptKey) -> int:
+        return bisect_left(self._in_order, (turn, key))
 
-def _promised(state: State, pledges: Iterable[Pledge]) -> list[tuple[Turn, int]]:
-    """Turns of pledges with their GPUs, the last first."""
-    jobs = state.jobs.rows
-    return sorted([(turn_of_pledge(jobs[row.job_id], row), row.gpus) for row in pledges if row.job_id in jobs])[::-1]
+    def _next_anew(self, place: int) -> int:
+        """From a place on the first step to be taken anew; past all if there is none."""
+        try:
+            return self._left.index(ANEW, place)
+        except ValueError:
+            return len(self._left)
 
 
 def turn_of_pledge(job: Job, pledge: Pledge) -> Turn:

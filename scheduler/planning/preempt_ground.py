@@ -5,17 +5,15 @@ be emptied for it" is one look into a bitset. Which views a job has, and in whic
 agrees with commands.displace.may_displace is shown by test.
 """
 
-from bisect import insort
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from commands.displace import shielded_until, untouchable
-from commands.entities import Attempt, AttemptKey, Job, Node
-from commands.policy import Policy
+from commands.entities import AttemptKey, Job, Node
 from commands.rows import filler
 from commands.shape import ranks_per_node, replicas_min, takes_whole_nodes
-from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex, TeamId
+from events.ids import BlockId, GpuType, JobId, NodeIndex, TeamId
 from events.job import CLASS_RANK, PriorityClass
 
 BORROWED, COVERED, SHIELDED, AWAITED, NEVER = 0, 3, 6, 7, 8
@@ -75,26 +73,6 @@ def is_borrowed(level: int) -> bool:
     return level < COVERED or level == SHIELDED
 
 
-def level_of(policy: Policy, now: Instant, job: Job, attempt: Attempt, *, borrowed: bool) -> tuple[int, Instant | None]:
-    """The level of an attempt, and when time alone changes it."""
-    margin_ms = policy.pledge_margin_s * 1000
-    if attempt.ending_at is not None:
-        given_up = Instant(attempt.ending_at + attempt.grace_s * 1000 + margin_ms)
-        return (AWAITED, given_up) if now < given_up else (NEVER, None)
-    due = None if attempt.limit_at is None else Instant(attempt.limit_at - policy.await_ends_s * 1000)
-    if due is not None and now >= due:
-        given_up = Instant(due + policy.await_ends_s * 1000 + margin_ms)
-        return (AWAITED, given_up) if now < given_up else (NEVER, None)
-    if untouchable(job) or len(job.open_attempts) > 1:
-        return NEVER, due
-    shielded = shielded_until(policy, now, job, attempt)
-    if shielded > now:
-        until = shielded if due is None else min(shielded, due)
-        return (SHIELDED if borrowed else NEVER), until
-    class_level = CLASS_RANK[PriorityClass.PREEMPTIBLE] - CLASS_RANK[job.priority_class]
-    return (BORROWED if borrowed else COVERED) + class_level, due
-
-
 class Rank(NamedTuple):
     """A victim's place among those of its level, best first: few GPUs, little work lost, then by team, late start."""
 
@@ -136,46 +114,37 @@ class Entry(NamedTuple):
 
     def awaited(self) -> "Entry":
         """The same, about to end."""
-        return _entry((AWAITED, *self[1:]))
+        return entry_of((AWAITED, *self[1:]))
 
 
-_entry = filler(Entry)
+rank_of, item_of, entry_of = filler(Rank), filler(Item), filler(Entry)
 
 
 class Ranking:
-    """(rank, node) of attempts, best first. Those that are gone are taken out when they are met."""
+    """(rank, node) of attempts, best first."""
 
-    __slots__ = ("_gone", "_there")
+    __slots__ = ("_there",)
 
     def __init__(self) -> None:
         self._there: list[tuple[Rank, NodeIndex]] = []
-        self._gone: set[tuple[Rank, NodeIndex]] = set()
 
-    def __bool__(self) -> bool:
-        return len(self._there) > len(self._gone)
+    def __len__(self) -> int:
+        return len(self._there)
+
+    def __iter__(self) -> Iterator[tuple[Rank, NodeIndex]]:
+        return iter(self._there)
 
     def add(self, rank: Rank, index: NodeIndex) -> None:
-        one = (rank, index)
-        if one in self._gone:
-            self._gone.discard(one)
-        else:
-            insort(self._there, one)
+        insort(self._there, (rank, index))
 
     def discard(self, rank: Rank, index: NodeIndex) -> None:
         """It is there."""
-        self._gone.add((rank, index))
-        if len(self._gone) > 64 and 2 * len(self._gone) > len(self._there):
-            self._there = [one for one in self._there if one not in self._gone]
-            self._gone.clear()
+        del self._there[bisect_left(self._there, (rank, index))]
 
     def first(self, nodes: int) -> tuple[Rank, NodeIndex] | None:
         """The best that lies on one of the nodes."""
-        there, gone = self._there, self._gone
-        while gone and there and there[0] in gone:
-            gone.discard(there[0])
-            del there[0]
-        for one in there:
-            if nodes >> one[1] & 1 and one not in gone:
+        for one in self._there:
+            if nodes >> one[1] & 1:
                 return one
         return None
 
@@ -187,6 +156,7 @@ class Place:
     __slots__ = ("awaited", "bit", "block", "counts", "free", "ground", "index", "items", "lent", "memory_gb", "rack")
 
     def __init__(self, ground: "Ground", node: Node) -> None:
+        """So far it gives nothing."""
         self.ground = ground
         self.index = node.index
         self.bit = 1 << node.index
@@ -197,7 +167,12 @@ class Place:
         self.lent = 0
         self.awaited = 0
         self.items: tuple[Item, ...] = ()
-        self.counts: tuple[int, ...] = ()
+        self.counts = _NOTHING
+
+    def is_of(self, node: Node) -> bool:
+        """Is it where the node is, and as large?"""
+        rack, key = (node.block, node.rack), (node.gpu_type, len(node.gpus))
+        return (self.rack, self.ground.key, self.memory_gb) == (rack, key, node.gpu_memory_gb)
 
     @property
     def base(self) -> int:
@@ -205,6 +180,8 @@ class Place:
 
     def count(self) -> tuple[int, ...]:
         """GPUs that it could give, by view."""
+        if not self.items:
+            return (self.base.bit_count(),) * len(VIEWS)
         sums = [0] * LEVELS
         for item in self.items:
             sums[item.level] += item.mask.bit_count()
@@ -216,6 +193,16 @@ class Place:
         view5 = view4 + sums[4]
         shielded = sums[SHIELDED]
         return (view0, view1, view2, view3, view4, view5, view3 + shielded, view4 + shielded, view5 + shielded)
+
+    def rerank(self, old: Rank, new: Rank) -> None:
+        """An attempt that may be a victim has another rank, and that is all."""
+        for at, item in enumerate(self.items):
+            if item.rank == old:
+                self.items = (*self.items[:at], Item(item.level, new, item.mask), *self.items[at + 1 :])
+                ranking = self.ground.ranking(item)
+                ranking.discard(old, self.index)
+                ranking.add(new, self.index)
+                return
 
     def drop(self, ranks: Sequence[Rank]) -> list[Item]:
         """These are victims no more, and what they hold is to be counted anew. Returns it."""
@@ -246,6 +233,7 @@ class Place:
         self.ground.move(self.bit, before, self.counts)
 
 
+_NOTHING = (0,) * len(VIEWS)
 GroundKey = tuple[GpuType, int]
 """(type, GPUs of a node)."""
 
@@ -274,7 +262,6 @@ class Ground:
         """A node came in."""
         bit = place.bit
         self.all |= bit
-        self.note(place)
         self.blocks[place.block] = self.blocks.get(place.block, 0) | bit
         self.racks[place.rack] = self.racks.get(place.rack, 0) | bit
         self.memory[place.memory_gb] = self.memory.get(place.memory_gb, 0) | bit
@@ -311,26 +298,29 @@ class Ground:
                     nodes[before] ^= bit
                     nodes[after] |= bit
 
-    def rank_in(self, item: Item, index: NodeIndex) -> None:
-        """An attempt holds GPUs of the node."""
-        self._number[item.level] += 1
-        self._present |= 1 << item.level
+    def ranking(self, item: Item) -> Ranking:
+        """Where such an item is ranked."""
         by_team = self.ranked.setdefault((item.level, item.mask.bit_count()), {})
         ranking = by_team.get(item.rank.team)
         if ranking is None:
             ranking = by_team[item.rank.team] = Ranking()
-        ranking.add(item.rank, index)
+        return ranking
+
+    def rank_in(self, item: Item, index: NodeIndex) -> None:
+        """An attempt holds GPUs of the node."""
+        self._number[item.level] += 1
+        self._present |= 1 << item.level
+        self.ranking(item).add(item.rank, index)
 
     def rank_out(self, item: Item, index: NodeIndex) -> None:
         """It does so no more, or otherwise."""
         self._number[item.level] -= 1
         if not self._number[item.level]:
             self._present ^= 1 << item.level
-        by_team = self.ranked[item.level, item.mask.bit_count()]
-        ranking = by_team[item.rank.team]
+        ranking = self.ranking(item)
         ranking.discard(item.rank, index)
         if not ranking:
-            del by_team[item.rank.team]
+            del self.ranked[item.level, item.mask.bit_count()][item.rank.team]
 
     def with_memory(self, memory_gb_min: int) -> int:
         """Bitset of the nodes that have so much."""

@@ -5,10 +5,9 @@ kept, and what a cycle grants for trial is added. A queued job is covered if cov
 the guarantee. While a team uses no more than its guarantee all of it is covered, and nothing has to be walked.
 """
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
-from commands.coverage import Trail, Turn, turn_of, turn_of_pledge, walk_in_order
+from commands.coverage import Walk, promises_of, turn_of
 from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey, Job, Pledge
 from commands.state import Change, State
@@ -16,8 +15,6 @@ from events.ids import GpuType, JobId, TeamId
 from events.job import CLASS_RANK
 
 ShareKey = tuple[TeamId, GpuType]
-NOBODY: AttemptKey = (JobId(""), 0)
-"""Before every attempt."""
 
 
 class Standing:
@@ -49,13 +46,12 @@ class Shares:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._in_order: dict[ShareKey, list[tuple[Turn, AttemptKey]]] = {}
-        """A team's attempts on a type, as they are walked."""
-        self._turns: dict[AttemptKey, Turn] = {}
+        self._walks: dict[ShareKey, Walk] = {}
+        self._repledged: set[ShareKey] = set()
+        """Where the pledges are others than at the walk before."""
         self._pledges: dict[ShareKey, set[JobId]] = {}
         self._pledged: dict[ShareKey, int] = {}
         self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
-        self._trails: dict[ShareKey, Trail] = {}
         self._granted: list[tuple[Standing, int, bool]] = []
         self._known: dict[ShareKey, Standing] = {}
         self.version = 0
@@ -68,6 +64,7 @@ class Shares:
         for pledge in state.pledges.rows.values():
             key = (pledge.team, pledge.gpu_type)
             self._pledges.setdefault(key, set()).add(pledge.job_id)
+            self._repledged.add(key)
             self._pledged[key] = self._pledged.get(key, 0) + pledge.gpus
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -79,7 +76,8 @@ class Shares:
                 case "attempts":
                     self._feed_attempt(change)
                 case "pledges":
-                    self._feed_pledge(row, (change.new is not None) - (change.old is not None))
+                    self._feed_pledge(change.old, -1)
+                    self._feed_pledge(change.new, 1)
                 case "quotas":
                     self._forget((row.team, row.gpu_type))
                 case "usage":
@@ -87,33 +85,23 @@ class Shares:
                 case "jobs" if change.old is not None:
                     # One that is gone counts no more, though its pledge is there until the next cycle.
                     if change.new is None or change.old.priority_class != change.new.priority_class:
-                        self._forget((row.spec.team, row.spec.gpu_type))
                         self._reorder(row)
                 case _:
                     pass
 
-    def _feed_pledge(self, pledge: Pledge, by: int) -> None:
-        """It came, or with a minus went: what changes is where it stands, and where those stand who are to go."""
-        key, job = (pledge.team, pledge.gpu_type), self._state.jobs.get(pledge.job_id)
+    def _feed_pledge(self, pledge: Pledge | None, by: int) -> None:
+        """It came, or with a minus went."""
+        if pledge is None:
+            return
+        key = (pledge.team, pledge.gpu_type)
         pledges = self._pledges.setdefault(key, set())
         if by > 0:
             pledges.add(pledge.job_id)
-        elif by < 0:
+        else:
             pledges.discard(pledge.job_id)
         self._pledged[key] = self._pledged.get(key, 0) + by * pledge.gpus
-        if job is None:
-            self._forget(key)
-            return
-        self._walk_on(key, bisect_left(self._in_order.get(key, []), (turn_of_pledge(job, pledge), NOBODY)))
-        for going in (*pledge.victims, *pledge.awaited):
-            attempt = self._state.attempts.get(going)
-            if attempt is not None and (attempt.team, attempt.gpu_type) == key:
-                self._walk_on(key, self._place_of(key, going))
-
-    def _place_of(self, key: ShareKey, attempt: AttemptKey) -> int:
-        """Where the attempt stands; the first place if it is not known yet."""
-        turn = self._turns.get(attempt)
-        return 0 if turn is None else bisect_left(self._in_order[key], (turn, attempt))
+        self._repledged.add(key)
+        self._forget(key)
 
     def _feed_attempt(self, change: Change) -> None:
         row: Attempt = change.new if change.new is not None else change.old
@@ -126,39 +114,39 @@ class Shares:
         elif change.new is None:
             self._leave(row)
         elif _turns(change.old) != _turns(change.new):
-            self._walk_on(key, self._place_of(key, row.key))
+            self._walk_of(key).changed(row.key)
+            self._forget(key)
 
     def _forget(self, key: ShareKey) -> None:
         """Somebody else may be covered now."""
-        self._trails.pop(key, None)
-        self._walk_on(key, 0)
-
-    def _walk_on(self, key: ShareKey, place: int) -> None:
-        """From that place on somebody else may be covered now."""
         self._walked.pop(key, None)
         self._known.pop(key, None)
-        if (trail := self._trails.get(key)) is not None:
-            trail.cut(place)
+
+    def _walk_of(self, key: ShareKey) -> Walk:
+        walk = self._walks.get(key)
+        if walk is None:
+            walk = self._walks[key] = Walk({})
+        return walk
 
     def _enter(self, attempt: Attempt) -> None:
-        key, turn = (attempt.team, attempt.gpu_type), turn_of(self._state.jobs[attempt.job_id], attempt)
-        self._turns[attempt.key] = turn
-        in_order, one = self._in_order.setdefault(key, []), (turn, attempt.key)
-        place = bisect_left(in_order, one)
-        in_order.insert(place, one)
-        self._walk_on(key, place)
+        key = (attempt.team, attempt.gpu_type)
+        self._walk_of(key).enter(attempt.key, turn_of(self._state.jobs[attempt.job_id], attempt))
+        self._forget(key)
 
     def _leave(self, attempt: Attempt) -> None:
         key = (attempt.team, attempt.gpu_type)
-        place = self._place_of(key, attempt.key)
-        del self._turns[attempt.key], self._in_order[key][place]
-        self._walk_on(key, place)
+        self._walk_of(key).leave(attempt.key)
+        self._forget(key)
 
     def _reorder(self, job: Job) -> None:
-        """Its class is another."""
+        """Its class is another, or it is gone."""
+        key = (job.spec.team, job.spec.gpu_type)
+        if job.id in self._pledges.get(key, ()):
+            self._repledged.add(key)
+            self._forget(key)
         for number in job.open_attempts:
             attempt = self._state.attempts.get((job.id, number))
-            if attempt is not None and attempt.key in self._turns:
+            if attempt is not None and attempt.key in self._walk_of(key).turns:
                 self._leave(attempt)
                 self._enter(attempt)
 
@@ -195,8 +183,7 @@ class Shares:
 
     def covered_without(self, key: ShareKey, gone: Collection[AttemptKey]) -> int:
         """GPUs of the guarantee in use, were these attempts not there; with what is granted for trial."""
-        left = [one for one in self._in_order.get(key, ()) if one[1] not in gone]
-        covered, _ = self._walked_anew(key, left)
+        covered, _ = self._ready(key).without(gone).found(self._state.attempts.rows)
         return covered + self.standing(key).covered - self._standing(key).covered
 
     def pushes(self, given: Iterable[Job]) -> bool:
@@ -207,8 +194,9 @@ class Shares:
             place = (not untouchable(job), CLASS_RANK[job.priority_class])
             ranks.setdefault((job.spec.team, job.spec.gpu_type), []).append(place)
         for key, places in ranks.items():
-            standing, there = self.standing(key), self._in_order.get(key)
-            last = max(places) if not there else max(*places, there[-1][0][:2])
+            standing, walk = self.standing(key), self._walks.get(key)
+            there = None if walk is None else walk.last_turn()
+            last = max(places) if there is None else max(*places, there[:2])
             if standing.use > standing.guaranteed and last > min(places):
                 return True
         return False
@@ -253,17 +241,18 @@ class Shares:
         known = self._walked.get(key)
         if known is not None:
             return known
-        trail = self._trails.setdefault(key, Trail())
-        walked = self._walked[key] = self._walked_anew(key, self._in_order.get(key, ()), trail)
+        walked = self._walked[key] = self._ready(key).found(self._state.attempts.rows)
         return walked
 
-    def _walked_anew(
-        self, key: ShareKey, in_order: Sequence[tuple[Turn, AttemptKey]], trail: Trail | None = None
-    ) -> tuple[int, frozenset[AttemptKey]]:
-        quota = self._state.quotas.get(key)
-        pledges = list(map(self._state.pledges.__getitem__, self._pledges.get(key, ())))
-        guaranteed = quota.guaranteed if quota is not None else 0
-        return walk_in_order(self._state, guaranteed, in_order, pledges, trail=trail)
+    def _ready(self, key: ShareKey) -> Walk:
+        """A team's walk, by what is guaranteed and pledged now."""
+        quota, walk = self._state.quotas.get(key), self._walk_of(key)
+        walk.guarantee(quota.guaranteed if quota is not None else 0)
+        if key in self._repledged:
+            self._repledged.discard(key)
+            pledges = map(self._state.pledges.__getitem__, self._pledges.get(key, ()))
+            walk.promise(promises_of(self._state, pledges))
+        return walk
 
 
 def _turns(attempt: Attempt) -> tuple[int, bool]:

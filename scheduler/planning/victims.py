@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
-from commands.displace import saved_at
 from commands.entities import Attempt, AttemptKey, Job, Node
 from commands.state import Change, State
 from events.ids import GpuType, Instant, NodeIndex, TeamId
 from scheduler.planning.capacity import schedulable
-from scheduler.planning.elastic import lent_ranks
+from scheduler.planning.preempt_entry import victim_of
 from scheduler.planning.preempt_ground import (
     AWAITED,
     LEVELS,
@@ -23,7 +22,7 @@ from scheduler.planning.preempt_ground import (
     Item,
     Place,
     Rank,
-    level_of,
+    item_of,
     room_of,
 )
 from scheduler.planning.quota import ShareKey, Shares
@@ -132,13 +131,8 @@ class VictimIndex:
         """Reckon in what changed, and what the time has changed: who could make room, but not who first."""
         while self._later and self._later[0][0] <= now:
             self._dirty_attempts.add(heappop(self._later)[1])
-        for key in self._dirty_teams:
-            borrowed = self._shares.borrowed(key)
-            self._dirty_attempts |= borrowed ^ self._borrowed.get(key, frozenset())
-            # Of those it may be covered without what they have lent, which goes by what is left of the guarantee.
-            self._dirty_attempts |= {one for one in borrowed if one in self.elastic}
-            self._borrowed[key] = borrowed
-        self._dirty_teams.clear()
+        if self._dirty_teams:
+            self._see_shares()
         if not self._dirty_attempts and not self._dirty_nodes:
             return
         self.failed.clear()
@@ -150,128 +144,118 @@ class VictimIndex:
         while self._dirty_nodes:
             self._place(self._dirty_nodes.pop())
 
+    def _see_shares(self) -> None:
+        """Whose leases are borrowed now and were not, or the other way round?"""
+        for key in self._dirty_teams:
+            borrowed = self._shares.borrowed(key)
+            self._dirty_attempts |= borrowed ^ self._borrowed.get(key, frozenset())
+            # Of those it may be covered without what they have lent, which goes by what is left of the guarantee.
+            self._dirty_attempts |= self.elastic.keys() & borrowed
+            self._borrowed[key] = borrowed
+        self._dirty_teams.clear()
+
     def next_change_at(self) -> Instant:
         """Up to when time alone changes nothing here."""
         return self._later[0][0] if self._later else Instant(1 << 62)
 
     def _enter(self, key: AttemptKey, now: Instant) -> None:
-        attempt = self._state.attempts.get(key)
-        old = self.entries.pop(key, None)
-        if old is not None:
-            self._dirty_nodes.update(old.nodes)
+        attempt, old = self._state.attempts.rows.get(key), self.entries.pop(key, None)
         if attempt is None:
+            if old is not None:
+                self._dirty_nodes.update(old.nodes)
             return
-        job = self._state.jobs[attempt.job_id]
-        level, until = self._level(job, attempt, now)
-        if until is not None:
-            heappush(self._later, (until, key))
-            if len(self._later) > 4 * len(self.entries) + 1_000:
-                self._later = sorted({entry for entry in self._later if entry[1] in self._state.attempts})
-        lent = lent_ranks(self._state, job, attempt, self._borrows(attempt))
-        spared = sum(attempt.ranks[rank][1].bit_count() for rank in lent)
-        lost = (-saved_at(job, attempt), attempt.team, -attempt.granted_at)
-        rank = Rank(attempt.charged - spared, *lost, attempt.job_id, attempt.number)
-        nodes = tuple(dict.fromkeys(index for index, _ in attempt.ranks))
-        entry = self.entries[key] = Entry(level, attempt.gpu_type, rank, nodes, lent, self._going(attempt, now))
-        if entry != old:
-            self._dirty_nodes.update(nodes)
-            self.turned += old is None or entry.gives != old.gives
+        borrows = key in self._borrowed.get((attempt.team, attempt.gpu_type), ())
+        entry, times = victim_of(self._state, self._shares, attempt, now=now, borrows=borrows)
+        if key in self._stopped:
+            entry, times = entry.awaited(), []
+        for at in times:
+            heappush(self._later, (at, key))
+        if len(self._later) > 4 * len(self.entries) + 1_000:
+            self._later = sorted({one for one in self._later if one[1] in self._state.attempts})
+        self.entries[key] = entry
+        if entry == old:
+            return
+        if old is not None and entry == old._replace(rank=entry.rank):
+            self._rerank(old, entry)
+            return
+        self._dirty_nodes.update(entry.nodes if old is None else (*old.nodes, *entry.nodes))
+        self.turned += old is None or entry.gives != old.gives
 
-    def _level(self, job: Job, attempt: Attempt, now: Instant) -> tuple[int, Instant | None]:
-        """Its level, and when time alone changes it."""
-        if attempt.key in self._stopped:
-            return AWAITED, None
-        borrowed = self._borrows(attempt) and not self._covered_without_lent(job, attempt)
-        return level_of(self._state.policy, now, job, attempt, borrowed=borrowed)
-
-    def _borrows(self, attempt: Attempt) -> bool:
-        return attempt.key in self._borrowed.get((attempt.team, attempt.gpu_type), ())
-
-    def _covered_without_lent(self, job: Job, attempt: Attempt) -> bool:
-        """Would the attempt be covered, had it given back what it has lent? Then that is all that it can lose so."""
-        lent = lent_ranks(self._state, job, attempt, borrowed=True)
-        base = attempt.charged - sum(attempt.ranks[rank][1].bit_count() for rank in lent)
-        return bool(lent) and base <= self._shares.covered_left((attempt.team, attempt.gpu_type))
-
-    def _going(self, attempt: Attempt, now: Instant) -> frozenset[int]:
-        """Ranks that an elastic attempt goes on without, and that will soon be gone; not those that are overdue."""
-        if attempt.stopping_at is None:
-            return frozenset()
-        policy = self._state.policy
-        until = Instant(attempt.stopping_at + (policy.grace_s_max + policy.pledge_margin_s) * 1000)
-        if now >= until:
-            return frozenset()
-        heappush(self._later, (until, attempt.key))
-        return frozenset(attempt.stopping)
+    def _rerank(self, old: Entry, new: Entry) -> None:
+        """Only its rank is another: what the nodes could give is not."""
+        if new.level < LEVELS:
+            for index in new.nodes:
+                place = self.places.get(index)
+                if place is not None:
+                    place.rerank(old.rank, new.rank)
 
     # Nodes
 
     def _place(self, index: NodeIndex) -> None:
         """Reckon a node anew; only what differs is moved."""
-        node = self._state.nodes[index]
-        old = self.places.pop(index, None)
-        if not schedulable(node, self._state.meta.epoch):
-            if old is not None:
-                self._leave(old)
+        node, place = self._state.nodes.rows[index], self.places.get(index)
+        takes_work = schedulable(node, self._state.meta.epoch)
+        if place is not None and not (takes_work and place.is_of(node)):
+            del self.places[index]
+            place.ground.leave(place)
+            items, place.items = place.items, ()
+            self._move_items(place, items)
+            place = None
+        if not takes_work:
             return
+        if place is None:
+            place = self.places[index] = self._new_place(node)
+        items = place.items
+        self._fill(place, node)
+        if place.items != items:
+            self._move_items(place, items)
+        place.recount()
+
+    def _new_place(self, node: Node) -> Place:
         key = (node.gpu_type, len(node.gpus))
         ground = self.grounds.get(key)
         if ground is None:
             ground = self.grounds[key] = Ground(key)
-        place = self.places[index] = Place(ground, node)
-        self._fill(place, node)
-        if old is not None and (old.ground, old.rack, old.memory_gb) != (ground, place.rack, place.memory_gb):
-            self._leave(old)
-            old = None
-        if old is None:
-            ground.enter(place)
-            self._move_items(place, (), place.items)
-            return
-        ground.note(place)
-        ground.move(place.bit, old.counts, place.counts)
-        if old.items != place.items:
-            self._move_items(place, old.items, place.items)
+        place = Place(ground, node)
+        ground.enter(place)
+        return place
 
-    def _leave(self, place: Place) -> None:
-        place.ground.leave(place)
-        self._move_items(place, place.items, ())
+    def _move_items(self, place: Place, before: tuple[Item, ...]) -> None:
+        """Its items are others than before."""
+        for item in before:
+            if item not in place.items:
+                place.ground.rank_out(item, place.index)
+                self._held_no_more(place, item)
+        for item in place.items:
+            if item not in before:
+                place.ground.rank_in(item, place.index)
+                held = (item.rank.team, item.level)
+                self.held_by[held] = self.held_by.get(held, 0) | place.bit
 
-    def _move_items(self, place: Place, old: tuple[Item, ...], new: tuple[Item, ...]) -> None:
-        ground, index = place.ground, place.index
-        for item in old:
-            if item not in new:
-                ground.rank_out(item, index)
-                self.held_by[item.rank.team, item.level] &= ~place.bit
-        for item in new:
-            if item not in old:
-                ground.rank_in(item, index)
-            held = (item.rank.team, item.level)
-            self.held_by[held] = self.held_by.get(held, 0) | place.bit
+    def _held_no_more(self, place: Place, item: Item) -> None:
+        """An item is gone, maybe the last of its team and level on the node."""
+        if not place.holds(item.rank.team, item.level):
+            self.held_by[item.rank.team, item.level] &= ~place.bit
 
     def _fill(self, place: Place, node: Node) -> None:
         """Reckon what the node could give."""
-        dark = node.broken | node.pledged | self._pledged.get(node.index, 0)
-        place.free = node.free & ~self._pledged.get(node.index, 0) & ~self._taken.get(node.index, 0)
+        pledged = self._pledged.get(node.index, 0)
+        kept = ~(node.broken | node.pledged | pledged)
+        place.free = node.free & ~(pledged | self._taken.get(node.index, 0))
+        awaited = lent = 0
         masks: dict[AttemptKey, int] = {}
-        attempts = self._state.attempts
+        attempts, entries = self._state.attempts.rows, self.entries
         for job_id, number, rank in node.leases:
             key = (job_id, number)
-            mask, entry = attempts[key].ranks[rank][1], self.entries[key]
-            if rank in entry.going:
-                place.awaited |= mask & ~dark
-            elif rank in entry.lent and entry.level != AWAITED:
-                place.lent |= mask & ~dark
-            else:
+            mask, entry = attempts[key].ranks[rank][1] & kept, entries[key]
+            if entry.level == AWAITED or rank in entry.going:
+                awaited |= mask
+            elif rank in entry.lent:
+                lent |= mask
+            elif entry.level < LEVELS and mask:
                 masks[key] = masks.get(key, 0) | mask
-        items: list[Item] = []
-        for key, mask in masks.items():
-            entry = self.entries[key]
-            if entry.level == AWAITED:
-                place.awaited |= mask & ~dark
-            elif entry.level < LEVELS and mask & ~dark:
-                items.append(Item(entry.level, entry.rank, mask & ~dark))
-        place.items = tuple(items)
-        place.counts = place.count()
+        place.awaited, place.lent = awaited, lent
+        place.items = tuple([item_of((entries[key].level, entries[key].rank, mask)) for key, mask in masks.items()])
 
     # For trial
 
@@ -302,8 +286,7 @@ class VictimIndex:
         freed = 0
         for item in place.drop(ranks):
             freed |= item.mask
-            if not place.holds(item.rank.team, item.level):
-                self.held_by[item.rank.team, item.level] &= ~place.bit
+            self._held_no_more(place, item)
         return freed
 
     def swap(self, key: AttemptKey, index: NodeIndex, mask: int) -> None:
