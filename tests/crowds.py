@@ -20,6 +20,7 @@ from events.quota import QuotaChanged
 from events.task import TaskEnd, TaskEnded, TaskStarted
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.forecast import Forecast
+from scheduler.planning.pledges import Pledges
 from scheduler.planning.preempt import make_room
 from scheduler.planning.quota import Shares
 from scheduler.planning.trial import Trial
@@ -38,11 +39,13 @@ class Crowd:
     def __init__(self, *, at: int = T0) -> None:
         self.state = State(ClusterId("c1"))
         self.at = at
+        self.epoch = Epoch(1)
         self._reports: dict[int, int] = {}
         self.capacity = Capacity.of(self.state)
         self.shares = Shares(self.state)
         self.forecast = Forecast(self.state)
         self.victims = VictimIndex(self.state, self.shares)
+        self.pledges = Pledges(self.state)
 
     def __repr__(self) -> str:
         """What a failing property shows: every node with its leases, every job that waits."""
@@ -74,10 +77,11 @@ class Crowd:
         self.shares.feed(changes)
         self.forecast.feed(changes)
         self.victims.feed(changes)
+        self.pledges.feed(changes)
 
     def _begin(self) -> None:
         self.at += 1000
-        begin(self.state, Epoch(1), self.state.meta.n + 1, Instant(self.at))
+        begin(self.state, self.epoch, self.state.meta.n + 1, Instant(self.at))
 
     def pass_time(self, seconds: int) -> None:
         self.at += seconds * 1000

@@ -16,7 +16,6 @@ from events.ids import Instant, NodeIndex
 from replay.engine.agents import Agents
 from replay.engine.core import Core
 from scheduler.planning.order import HOUR_MS
-from scheduler.planning.pledges import given_up_at
 
 SECOND_MS = 1_000
 NEVER = Instant(1 << 62)
@@ -96,8 +95,8 @@ def _of_queue(core: Core) -> Iterator[Instant]:
     yield Instant((now // HOUR_MS + 1) * HOUR_MS)
     if state.policy.preset is not Preset.DEFAULT:
         return
-    for pledge in state.pledges.rows.values():
-        yield _second_after(given_up_at(state, pledge) + 1)
+    for at in core.planner.pledges.given_up():
+        yield _second_after(at + 1)
     for held in state.reservations.rows.values():
         yield _second_after(held.start_at + 1)
 

@@ -17,12 +17,13 @@ from commands.policy import Preset
 from commands.state import Change, State
 from events.ids import Instant, JobId
 from events.preemption import PledgeEnd
-from scheduler.planning import elastic, pledges, reserve
+from scheduler.planning import elastic, reserve
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.failures import Memory
 from scheduler.planning.forecast import Forecast
 from scheduler.planning.last import nothing_more
 from scheduler.planning.order import FairShares
+from scheduler.planning.pledges import Pledges
 from scheduler.planning.pools import Pools
 from scheduler.planning.presets import plan_plainly
 from scheduler.planning.queue import Queue
@@ -47,6 +48,7 @@ class Planner:
         self.forecast = Forecast(state)
         self.victims = VictimIndex(state, self.shares)
         self.memory = Memory()
+        self.pledges = Pledges(state)
         self._held: HeldBits = {}
 
     def feed(self, changes: Iterable[Change]) -> None:
@@ -63,6 +65,7 @@ class Planner:
         self.shares.feed(changes)
         self.victims.feed(changes)
         self.memory.feed(changes)
+        self.pledges.feed(changes)
         for change in changes:
             if change.table in ("fair_use", "quotas"):
                 self.fair.changed(change.key[0])
@@ -169,7 +172,7 @@ class Cycle:
         )
 
     def _start_pledged(self) -> None:
-        placements, over = pledges.settle(self._trial)
+        placements, over = self._planner.pledges.settle(self._trial)
         self._pledges_over += over
         self._turns.placements += placements
         for placement in placements:
