@@ -5,6 +5,7 @@ outside may look between the two. Derived indices live elsewhere and are fed the
 """
 
 from collections.abc import Iterator, MutableMapping
+from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from commands.entities import (
@@ -50,13 +51,12 @@ _change = filler(Change)
 class Table(Generic[K, V]):
     """Rows by key. Reads are those of a dict; writes go through `put` and `drop`, which note the old row."""
 
-    __slots__ = ("name", "old", "rows")
+    __slots__ = ("_undo", "name", "rows")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, undo: "list[tuple[Table[Any, Any], Any, Any]]") -> None:
         self.name = name
         self.rows: dict[K, V] = {}
-        self.old: dict[K, V | None] = {}
-        """Of each key that the decision on trial has changed the row that it had before; None: it had none."""
+        self._undo = undo
 
     def __getitem__(self, key: K) -> V:
         return self.rows[key]
@@ -74,20 +74,18 @@ class Table(Generic[K, V]):
         return self.rows.get(key)
 
     def put(self, key: K, row: V) -> None:
-        if key not in self.old:
-            self.old[key] = self.rows.get(key)
+        self._undo.append((self, key, self.rows.get(key)))
         self.rows[key] = row
 
     def put_all(self, rows: dict[K, V]) -> list[V | None]:
         """The same for many at once. Returns the rows in whose place they are."""
         old = list(map(self.rows.get, rows))
-        for key, row in zip(rows, old, strict=True):
-            self.old.setdefault(key, row)
+        self._undo += zip(repeat(self), rows, old)
         self.rows.update(rows)
         return old
 
     def drop(self, key: K) -> None:
-        self.old.setdefault(key, self.rows.pop(key))
+        self._undo.append((self, key, self.rows.pop(key)))
 
 
 class State:
@@ -95,25 +93,25 @@ class State:
 
     def __init__(self, cluster: ClusterId) -> None:
         self.cluster = cluster
-        self.meta_table: Table[str, Meta] = Table("meta")
-        self.policies: Table[str, Policy] = Table("policies")
-        self.jobs: Table[JobId, Job] = Table("jobs")
-        self.attempts: Table[AttemptKey, Attempt] = Table("attempts")
-        self.nodes: Table[NodeIndex, Node] = Table("nodes")
-        self.node_index: Table[NodeId, NodeIndex] = Table("node_index")
-        self.uuids: Table[str, NodeIndex] = Table("uuids")
-        self.pools: Table[PoolKey, Racks] = Table("pools")
-        self.quotas: Table[tuple[TeamId, GpuType], Quota] = Table("quotas")
-        self.teams: Table[TeamId, Team] = Table("teams")
-        self.usage: Table[tuple[TeamId, GpuType], Usage] = Table("usage")
-        self.fair_use: Table[tuple[TeamId, GpuType], FairUse] = Table("fair_use")
-        self.pledges: Table[JobId, Pledge] = Table("pledges")
-        self.reservations: Table[ReservationKey, Reservation] = Table("reservations")
-        self.keys: Table[str, KeyUse] = Table("keys")
-        self.ended: Table[JobId, Ended] = Table("ended")
-        self.dependents: Table[JobId, tuple[JobId, ...]] = Table("dependents")
-        self.follow_ups: Table[JobId, bool] = Table("follow_ups")
-        self._tables = tuple(self.tables.values())
+        self._undo: list[tuple[Table[Any, Any], Any, Any]] = []
+        self.meta_table: Table[str, Meta] = Table("meta", self._undo)
+        self.policies: Table[str, Policy] = Table("policies", self._undo)
+        self.jobs: Table[JobId, Job] = Table("jobs", self._undo)
+        self.attempts: Table[AttemptKey, Attempt] = Table("attempts", self._undo)
+        self.nodes: Table[NodeIndex, Node] = Table("nodes", self._undo)
+        self.node_index: Table[NodeId, NodeIndex] = Table("node_index", self._undo)
+        self.uuids: Table[str, NodeIndex] = Table("uuids", self._undo)
+        self.pools: Table[PoolKey, Racks] = Table("pools", self._undo)
+        self.quotas: Table[tuple[TeamId, GpuType], Quota] = Table("quotas", self._undo)
+        self.teams: Table[TeamId, Team] = Table("teams", self._undo)
+        self.usage: Table[tuple[TeamId, GpuType], Usage] = Table("usage", self._undo)
+        self.fair_use: Table[tuple[TeamId, GpuType], FairUse] = Table("fair_use", self._undo)
+        self.pledges: Table[JobId, Pledge] = Table("pledges", self._undo)
+        self.reservations: Table[ReservationKey, Reservation] = Table("reservations", self._undo)
+        self.keys: Table[str, KeyUse] = Table("keys", self._undo)
+        self.ended: Table[JobId, Ended] = Table("ended", self._undo)
+        self.dependents: Table[JobId, tuple[JobId, ...]] = Table("dependents", self._undo)
+        self.follow_ups: Table[JobId, bool] = Table("follow_ups", self._undo)
         self.type_facts: dict[tuple[GpuType, int], tuple[tuple[Racks, ...], Any]] = {}
         """Kept by commands.shape: (type, memory) -> the rows of `pools` that the facts rest on, and the facts."""
         self.meta_table.rows[""] = Meta()
@@ -126,6 +124,13 @@ class State:
     @meta.setter
     def meta(self, meta: Meta) -> None:
         self.meta_table.put("", meta)
+
+    def numbered(self, meta: Meta) -> None:
+        """The number of a commit's next event, which comes with each: noted only where no `meta` was noted before."""
+        if self._undo and self._undo[0][0] is self.meta_table:
+            self.meta_table.rows[""] = meta
+        else:
+            self.meta = meta
 
     @property
     def policy(self) -> Policy:
@@ -152,41 +157,39 @@ class State:
         return attempt, rank
 
     def touched(self) -> list[Change]:
-        """What the decision on trial has changed so far, table by table: the row of each key before it, and the present
-        one; not what came and went within it."""
+        """What the decision on trial has changed so far: first old row and present row of each key; not what came and
+        went within it."""
+        first: dict[tuple[Table[Any, Any], Any], Any] = {}
+        for table, key, old in self._undo:
+            first.setdefault((table, key), old)
         return [
             _change((table.name, key, old, new))
-            for table in self._tables
-            if table.old
-            for key, old in table.old.items()
+            for (table, key), old in first.items()
             if (new := table.rows.get(key)) is not None or old is not None
         ]
 
     def accept(self) -> list[Change]:
         """The commit is in the log: its changes stay. Returns them, for the derived indices."""
         changes = self.touched()
-        self.settle()
+        self._undo.clear()
         return changes
 
     def settle(self) -> None:
         """The same, where nobody asks for the changes."""
-        for table in self._tables:
-            if table.old:
-                table.old.clear()
+        self._undo.clear()
 
     def discard(self) -> None:
         """The decision did not come about: every row is again what it was."""
-        for table in self._tables:
-            for key, old in table.old.items():
-                if old is None:
-                    table.rows.pop(key, None)
-                else:
-                    table.rows[key] = old
-            table.old.clear()
+        while self._undo:
+            table, key, old = self._undo.pop()
+            if old is None:
+                table.rows.pop(key, None)
+            else:
+                table.rows[key] = old
 
     def clean(self) -> bool:
         """Is no decision on trial?"""
-        return not any(table.old for table in self._tables)
+        return not self._undo
 
 
 def pruned(rows: MutableMapping[Any, Any], day: int) -> list[Any]:

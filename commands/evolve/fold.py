@@ -57,7 +57,7 @@ def evolve(state: State, event: Event) -> None:
     """Fold one event. KeyError for a type that is not in RULES: a bug, never passed over."""
     rule = RULES[type(event)]
     meta = state.meta
-    state.meta = _numbered(meta, seq=meta.seq + 1)
+    state.numbered(_numbered(meta, seq=meta.seq + 1))
     rule(state, event)
 
 
@@ -69,7 +69,7 @@ def evolve_all(state: State, events: Iterable[Event]) -> None:
                 evolve(state, event)
             continue
         some = tuple(run)
-        state.meta = _numbered(state.meta, seq=state.meta.seq + len(some))
+        state.numbered(_numbered(state.meta, seq=state.meta.seq + len(some)))
         together(state, some)
 
 
