@@ -10,16 +10,25 @@ from commands.entities import Job, Node
 from commands.state import Change
 from events.job import JobState
 
-
-def news(changes: Iterable[Change]) -> list[Change]:
-    """The changes, without nodes of which only a report came."""
-    return [change for change in changes if is_news(change)]
+News = dict[str, list[Change]]
+"""Changes by table; tables without any are not in it."""
 
 
-def is_news(change: Change) -> bool:
-    """Is it more than a node of which only a report came?"""
-    table, old, new = change.table, change.old, change.new
-    return table != "nodes" or old is None or new is None or not only_reported(old, new)
+def by_table(changes: Iterable[Change]) -> News:
+    """What is news of a commit's changes: without nodes of which only a report came, and the place of the commit."""
+    found: News = {}
+    for change in changes:
+        table, _, old, new = change
+        if old is not None and new is not None:
+            if table == "nodes" and only_reported(old, new):
+                continue
+            if table == "meta" and old.epoch == new.epoch:
+                continue
+        if table in found:
+            found[table].append(change)
+        else:
+            found[table] = [change]
+    return found
 
 
 def only_reported(old: Node, new: Node) -> bool:

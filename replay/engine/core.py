@@ -4,10 +4,10 @@ What the writer and the leader do around a decision is done here in the same ord
 wire. Nothing is decided here: every fact comes from commands/ and every plan from scheduler/planning/.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from commands.apply import apply
-from commands.changed import news
+from commands.changed import News, by_table
 from commands.decide import decide_command, decide_leader, decide_messages, decide_tick
 from commands.decide.attempts import Draft
 from commands.evolve import begin, finish, fold_term
@@ -16,7 +16,7 @@ from commands.plan import Plan
 from commands.reports import FromNode, Tick
 from commands.rows import maker
 from commands.snapshot import RULES_VERSION
-from commands.state import Change, State
+from commands.state import State
 from events.envelope import Event, Input, Term
 from events.ids import ClusterId, CommandId, Epoch, Instant, JobId, LogId, Nonce, Principal
 from scheduler.planning.plan import Planner
@@ -41,7 +41,7 @@ class Core:
         self.now = at
         self.watchers: list[Callable[[tuple[Event, ...]], None]] = []
         """Told of the events of each accepted commit, once the indices know them."""
-        self.followers: list[Callable[[tuple[Event, ...], Sequence[Change]], None]] = []
+        self.followers: list[Callable[[tuple[Event, ...], News], None]] = []
         """Told of them before the watchers, with what is news of the changes to the state."""
         self.before_plan: list[Callable[[Plan], None]] = []
         """Told of each plan before it is applied."""
@@ -152,15 +152,17 @@ class Core:
             return ()
         finish(state, made_by, events)
         self._before_accept(made_by, n, first, events)
-        changes = news(state.accept())
+        self._accepted(events, by_table(state.accept()))
+        return events
+
+    def _accepted(self, events: tuple[Event, ...], news: News) -> None:
         self.commits += 1
-        self.planner.feed(changes)
-        self.timers.feed(changes)
+        self.planner.follow(news)
+        self.timers.feed([*news.get("attempts", ()), *news.get("policies", ())])
         for follow in self.followers:
-            follow(events, changes)
+            follow(events, news)
         for told in self.watchers:
             told(events)
-        return events
 
     def _write_term(self, term: Term) -> None:
         """For tests, which keep a log."""

@@ -4,8 +4,7 @@ Between two commits nothing changes, so each line is its rate times the time sin
 as whole GPU-seconds, the rest carried on: they add up.
 """
 
-from collections.abc import Sequence
-
+from commands.changed import News
 from commands.entities import Attempt, Job, Node, NodeState
 from commands.shape import least_charge
 from commands.state import Change, State
@@ -74,24 +73,19 @@ class Meters:
         self._waiting: dict[JobId, tuple[ShareKey, int, int]] = {}
         self._reserved: dict[NodeIndex, int] = {}
 
-    def follow(self, now: Instant, changes: Sequence[Change]) -> None:
+    def follow(self, now: Instant, news: News) -> None:
         """The changes of a commit that was accepted now."""
-        touched: dict[NodeIndex, None] = {}
-        for change in changes:
-            table = change.table
-            if table == "nodes":
-                touched[change.key] = None
-            elif table == "attempts":
-                self._attempt(now, change.old, change.new)
-            elif table == "jobs":
-                self._job(now, change.key, change.new)
-            elif table == "reservations":
-                self._reservation(change, touched)
-            elif table == "quotas":
-                row = change.new if change.new is not None else change.old
-                before = change.old.guaranteed if change.old is not None else 0
-                after = change.new.guaranteed if change.new is not None else 0
-                self.of_team(now, (row.team, row.gpu_type)).want(now, 0, after - before)
+        for _, _, old, new in news.get("attempts", ()):
+            self._attempt(now, old, new)
+        for _, job_id, _, job in news.get("jobs", ()):
+            self._job(now, job_id, job)
+        for _, key, old, new in news.get("quotas", ()):
+            before = old.guaranteed if old is not None else 0
+            after = new.guaranteed if new is not None else 0
+            self.of_team(now, key).want(now, 0, after - before)
+        touched = {change.key: None for change in news.get("nodes", ())}
+        for change in news.get("reservations", ()):
+            self._reservation(change, touched)
         for index in touched:
             self._node(now, self._state.nodes[index])
 

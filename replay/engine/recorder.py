@@ -4,13 +4,13 @@ Work of an attempt is kept up to its last accepted checkpoint; one that is writt
 until then. What a job's own end brings (success, its exit code, its limit, a cancel) keeps all. The rest is lost.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from commands.changed import News
 from commands.decide.attempts import FAULTS
-from commands.entities import AttemptKey
+from commands.entities import AttemptKey, Job
 from commands.rows import maker
-from commands.state import Change
 from events.checkpoint import CheckpointRecorded
 from events.envelope import Event
 from events.gang import GangAllocated, GangEnding, GangReleased, GangRunning
@@ -59,7 +59,7 @@ class Recorder:
         """Its submission was."""
         self._jobs[arrival.job_id].rejected(code, self._core.now)
 
-    def follow(self, events: tuple[Event, ...], changes: Sequence[Change]) -> None:
+    def follow(self, events: tuple[Event, ...], news: News) -> None:
         """A commit was accepted now."""
         self._events += len(events)
         for event in events:
@@ -67,16 +67,19 @@ class Recorder:
             if fold is not None:
                 fold(self, event)
         now = self._core.now
-        for change in changes:
-            if change.table == "attempts":
-                if change.new is not None and (change.old is None or change.old.charged != change.new.charged):
-                    self._open[change.key].charge(now, change.new.charged)
-            elif change.table == "jobs" and change.new is None:
-                tale = self._jobs[change.key]
-                tale.waited_ms = change.old.waited_ms
-                if change.old.waits_since is not None and tale.ended_at is not None:
-                    tale.waited_ms += max(0, tale.ended_at - change.old.waits_since)
-        self._meters.follow(now, changes)
+        for _, key, old, new in news.get("attempts", ()):
+            if new is not None and (old is None or old.charged != new.charged):
+                self._open[key].charge(now, new.charged)
+        for _, key, old, new in news.get("jobs", ()):
+            if new is None:
+                self._gone(self._jobs[key], old)
+        self._meters.follow(now, news)
+
+    def _gone(self, tale: JobTale, job: Job) -> None:
+        """The job ended, and holds nothing any more."""
+        tale.waited_ms = job.waited_ms
+        if job.waits_since is not None and tale.ended_at is not None:
+            tale.waited_ms += max(0, tale.ended_at - job.waits_since)
 
     def _element(self, event: JobElementMade) -> None:
         array = self._jobs[event.array]

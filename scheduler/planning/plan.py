@@ -10,7 +10,7 @@ Nothing is kept that the state would not give again: memories of failures only s
 
 from collections.abc import Iterable
 
-from commands.changed import is_news, only_saved
+from commands.changed import News, by_table, only_saved
 from commands.evolve.fair import advance_s
 from commands.plan import Plan, Resize
 from commands.policy import Preset
@@ -53,20 +53,26 @@ class Planner:
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
-        changes = [change for change in changes if _matters(change) and not self._only_saved(change)]
-        if not changes:
+        self.follow(by_table(changes))
+
+    def follow(self, news: News) -> None:
+        """The same, where the changes were parted already. Each index gets those of the tables that it looks at."""
+        jobs = [change for change in news.get("jobs", ()) if not self._only_saved(change)]
+        nodes, attempts = news.get("nodes", []), news.get("attempts", [])
+        others = [change for table in _OTHERS if table in news for change in news[table]]
+        if not (jobs or nodes or attempts or others):
             return
-        tables = {change.table for change in changes}
-        if tables != {"jobs"}:
-            self.capacity.feed(self.state, changes)
-            self.pools.feed(changes)
-            self.forecast.feed(changes)
-        self.queue.feed(changes)
-        self.shares.feed(changes)
-        self.victims.feed(changes)
-        self.memory.feed(changes)
-        self.pledges.feed(changes)
-        for change in changes:
+        held = [*attempts, *jobs, *others]
+        if nodes or attempts or others:
+            self.capacity.feed(self.state, [*nodes, *others])
+            self.pools.feed([*nodes, *held])
+            self.forecast.feed([*nodes, *attempts])
+        self.queue.feed([*jobs, *others])
+        self.shares.feed(held)
+        self.victims.feed([*nodes, *held])
+        self.memory.feed([*nodes, *held])
+        self.pledges.feed([*nodes, *held])
+        for change in others:
             if change.table in ("fair_use", "quotas"):
                 self.fair.changed(change.key[0])
             elif change.table == "policies":
@@ -125,15 +131,8 @@ class Planner:
         )
 
 
-_INDEXED = {"nodes", "attempts", "jobs", "pledges", "reservations", "quotas", "usage", "fair_use", "policies", "pools"}
-"""Tables that an index follows."""
-
-
-def _matters(change: Change) -> bool:
-    """Could an index have to follow? Most commits are reports, of which a node's number is all that changes."""
-    if change.table == "meta":
-        return bool(change.old.epoch != change.new.epoch)
-    return change.table in _INDEXED and is_news(change)
+_OTHERS = ("meta", "policies", "pools", "quotas", "pledges", "reservations", "usage", "fair_use")
+"""Tables that an index follows, beside those of nodes, attempts and jobs."""
 
 
 class Cycle:

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from commands.apply import apply
+from commands.changed import by_table
 from commands.decide import decide_command, decide_messages
 from commands.messages import Command, CommandRecord, encode_command
 from commands.plan import Planned
@@ -103,12 +104,5 @@ class Scribe(Core):
         if commit is None:
             return ()
         self._write(fitting(commit))
-        changes = self.state.accept()
-        self.commits += 1
-        self.planner.feed(changes)
-        self.timers.feed(changes)
-        for follow in self.followers:
-            follow(commit.events, changes)
-        for told in self.watchers:
-            told(commit.events)
+        self._accepted(commit.events, by_table(self.state.accept()))
         return commit.events

@@ -229,7 +229,7 @@ def test_it_breaks_when_the_start_of_another_fills_the_limit() -> None:
         made.order(name)
     made.commit(limit(8))
     assert ended(made) is None
-    (index, _), = made.state.pledges[W].ranks
+    ((index, _),) = made.state.pledges[W].ranks
     leave(made, "ab"[index])
     assert ended(made) is PledgeEnd.STARTED
     _, over = made.pledges.settle(made.trial())
@@ -272,7 +272,7 @@ def test_it_waits_as_long_as_ranks_that_others_go_on_without() -> None:
     made.order("w")
     assert ended(made) is None
     (before,) = made.pledges.given_up()
-    (index, _), = made.state.pledges[W].ranks
+    ((index, _),) = made.state.pledges[W].ranks
     made.commit(
         GangResized(job_id=JobId("e"), attempt=1, because=ResizeReason.GAVE_BACK, stopped=(index,)), checked=True
     )
