@@ -115,14 +115,14 @@ class Walk:
         place = self._next_anew(0)
         while place < len(self._left):
             place = self._next_anew(self._steps(rows, place) + 1)
-        left, borrowed = self._left[-1], set(self._borrowed)
+        left, over = self._left[-1], set[AttemptKey]()
         for _, key in sorted([(self.turns[key], key) for key in self._last]):
             gpus = rows[key].charged
             if gpus <= left:
                 left -= gpus
             else:
-                borrowed.add(key)
-        return self._guaranteed - left, frozenset(borrowed)
+                over.add(key)
+        return self._guaranteed - left, frozenset(self._borrowed | over if over else self._borrowed)
 
     def _steps(self, rows: Mapping[AttemptKey, Attempt], first: int) -> int:
         """Walk from a place on until it comes by as before. Returns the place of that."""
