@@ -26,18 +26,19 @@ ANEW = -1
 """Of a step of a walk: to be taken anew."""
 
 
-class Promises(NamedTuple):
-    """What a team's pledges on a type mean for the walk: (turn, GPUs) of each, in order, and who is to go for them."""
+class Promise(NamedTuple):
+    """What a pledge means for the walk: GPUs, when they come (None: its job is gone), and who is to go for it."""
 
-    promised: tuple[tuple[Turn, int], ...] = ()
-    going: frozenset[AttemptKey] = frozenset()
+    turn: Turn | None
+    gpus: int
+    going: tuple[AttemptKey, ...]
 
 
-def promises_of(state: State, pledges: Iterable[Pledge]) -> Promises:
-    """A pledge whose job is gone promises nothing any more."""
-    jobs, rows = state.jobs.rows, list(pledges)
-    promised = sorted([(turn_of_pledge(jobs[row.job_id], row), row.gpus) for row in rows if row.job_id in jobs])
-    return Promises(tuple(promised), frozenset([key for row in rows for key in (*row.victims, *row.awaited)]))
+def promise_of(state: State, pledge: Pledge) -> Promise:
+    """As the pledge and its job are now."""
+    job = state.jobs.rows.get(pledge.job_id)
+    turn = None if job is None else turn_of_pledge(job, pledge)
+    return Promise(turn, pledge.gpus, (*pledge.victims, *pledge.awaited))
 
 
 def walk(
@@ -47,7 +48,8 @@ def walk(
     rows = {row.key: row for row in attempts}
     walked = Walk({key: turn_of(state.jobs[row.job_id], row) for key, row in rows.items()})
     walked.guarantee(guaranteed)
-    walked.promise(promises_of(state, pledges))
+    for pledge in pledges:
+        walked.promise(pledge.job_id, promise_of(state, pledge))
     return walked.found(rows)
 
 
@@ -55,7 +57,18 @@ class Walk:
     """A team's attempts on one type, and where the walk over them came by. It is taken anew from where something
     changed until it comes by as before: what follows is then as it was."""
 
-    __slots__ = ("_borrowed", "_guaranteed", "_in_order", "_last", "_left", "_promises", "turns")
+    __slots__ = (
+        "_borrowed",
+        "_gathered",
+        "_going",
+        "_guaranteed",
+        "_in_order",
+        "_last",
+        "_left",
+        "_promised",
+        "promises",
+        "turns",
+    )
 
     def __init__(self, turns: Mapping[AttemptKey, Turn]) -> None:
         self.turns = dict(turns)
@@ -63,7 +76,10 @@ class Walk:
         self._left = [ANEW] * (len(turns) + 1)
         """GPUs of the guarantee left after each step, the last of which is past all attempts."""
         self._guaranteed = 0
-        self._promises = Promises()
+        self.promises: dict[JobId, Promise] = {}
+        self._promised: list[tuple[Turn, int]] = []
+        self._going: set[AttemptKey] = set()
+        self._gathered = True
         self._borrowed: set[AttemptKey] = set()
         self._last: set[AttemptKey] = set()
         """Attempts that come last."""
@@ -95,13 +111,25 @@ class Walk:
             self._guaranteed = guaranteed
             self._left = [ANEW] * len(self._left)
 
-    def promise(self, promises: Promises) -> None:
-        """These are the pledges now."""
-        before, self._promises = self._promises, promises
-        for turn, _ in set(before.promised).symmetric_difference(promises.promised):
-            self._left[self._place_of(turn, NOBODY)] = ANEW
-        for key in before.going ^ promises.going:
-            self.changed(key)
+    def promise(self, job_id: JobId, promise: Promise | None) -> None:
+        """A job's pledge came, changed, or is gone (None)."""
+        before = self.promises.pop(job_id, None)
+        if promise is not None:
+            self.promises[job_id] = promise
+        self._gathered = False
+        for one in (before, promise):
+            if one is not None:
+                if one.turn is not None:
+                    self._left[self._place_of(one.turn, NOBODY)] = ANEW
+                for key in one.going:
+                    self.changed(key)
+
+    def _gather(self) -> None:
+        """What all pledges say together."""
+        promises = self.promises.values()
+        self._promised = sorted([(one.turn, one.gpus) for one in promises if one.turn is not None])
+        self._going = {key for one in promises for key in one.going}
+        self._gathered = True
 
     def last_turn(self) -> Turn | None:
         """Of the attempt that is walked last; None where there is none."""
@@ -111,26 +139,29 @@ class Walk:
         """The same, were these attempts not there."""
         walked = Walk({key: turn for turn, key in self._in_order if key not in gone})
         walked.guarantee(self._guaranteed)
-        walked.promise(self._promises)
+        for job_id, promise in self.promises.items():
+            walked.promise(job_id, promise)
         return walked
 
     def found(self, rows: Mapping[AttemptKey, Attempt]) -> tuple[int, frozenset[AttemptKey]]:
         """(covered GPUs, borrowed attempts)."""
+        if not self._gathered:
+            self._gather()
         place = self._next_anew(0)
         while place < len(self._left):
             place = self._next_anew(self._steps(rows, place) + 1)
-        left, borrowed = self._left[-1], set(self._borrowed)
+        left, over = self._left[-1], set[AttemptKey]()
         for _, key in sorted([(self.turns[key], key) for key in self._last]):
             gpus = rows[key].charged
             if gpus <= left:
                 left -= gpus
             else:
-                borrowed.add(key)
-        return self._guaranteed - left, frozenset(borrowed)
+                over.add(key)
+        return self._guaranteed - left, frozenset(self._borrowed | over if over else self._borrowed)
 
     def _steps(self, rows: Mapping[AttemptKey, Attempt], first: int) -> int:
         """Walk from a place on until it comes by as before. Returns the place of that."""
-        promised, going = self._promises
+        promised, going = self._promised, self._going
         lefts, in_order, borrowed, last = self._left, self._in_order, self._borrowed, self._last
         left, met = self._guaranteed, 0
         if first:

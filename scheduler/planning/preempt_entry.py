@@ -13,22 +13,25 @@ from scheduler.planning.elastic import lent_ranks
 from scheduler.planning.preempt_ground import AWAITED, BORROWED, COVERED, NEVER, SHIELDED, Entry, entry_of, rank_of
 from scheduler.planning.quota import Shares
 
+NO_RANKS: frozenset[int] = frozenset()
+
 
 def victim_of(
     state: State, shares: Shares, attempt: Attempt, *, now: Instant, borrows: bool
 ) -> tuple[Entry, list[Instant]]:
     """The attempt at `now`, and when time alone changes that. `borrows`: its leases are borrowed."""
-    policy, job, key = state.policy, state.jobs.rows[attempt.job_id], attempt.key
+    policy, job, ranks = state.policy, state.jobs.rows[attempt.job_id], attempt.ranks
     lent = lent_ranks(state, job, attempt, borrows)
-    kept = attempt.charged - sum([attempt.ranks[rank][1].bit_count() for rank in lent])
+    kept = attempt.charged - sum([ranks[rank][1].bit_count() for rank in lent])
     if borrows and lent:
         # Would it be covered, had it given back what it has lent? Then that is all that it can lose as a borrower.
         borrows = kept > shares.covered_left((attempt.team, attempt.gpu_type))
     level, until = level_of(policy, now, job, attempt, borrowed=borrows)
     overdue = _overdue_at(policy, attempt)
-    going = frozenset(attempt.stopping) if now < overdue else frozenset[int]()
-    rank = rank_of((kept, -saved_at(job, attempt), attempt.team, -attempt.granted_at, *key))
-    nodes = tuple(dict.fromkeys([index for index, _ in attempt.ranks]))
+    going = frozenset(attempt.stopping) if now < overdue else NO_RANKS
+    lost = (-saved_at(job, attempt), attempt.team, -attempt.granted_at)
+    rank = rank_of((kept, *lost, attempt.job_id, attempt.number))
+    nodes = (ranks[0][0],) if len(ranks) == 1 else tuple(dict.fromkeys([index for index, _ in ranks]))
     entry = entry_of((level, attempt.gpu_type, rank, nodes, lent, going))
     return entry, [at for at in (until, overdue) if at is not None and at > now]
 

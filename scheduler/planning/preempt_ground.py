@@ -112,6 +112,10 @@ class Entry(NamedTuple):
         """What it could give, and to whom."""
         return (self.level, self.lent, self.going)
 
+    def differs_in_rank(self, other: "Entry") -> bool:
+        """Is it the same but for its rank?"""
+        return self[:2] == other[:2] and self[3:] == other[3:]
+
     def awaited(self) -> "Entry":
         """The same, about to end."""
         return entry_of((AWAITED, *self[1:]))

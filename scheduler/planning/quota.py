@@ -7,7 +7,7 @@ the guarantee. While a team uses no more than its guarantee all of it is covered
 
 from collections.abc import Collection, Iterable
 
-from commands.coverage import Walk, promises_of, turn_of
+from commands.coverage import Walk, promise_of, turn_of
 from commands.displace import untouchable
 from commands.entities import Attempt, AttemptKey, Job, Pledge
 from commands.state import Change, State
@@ -47,9 +47,8 @@ class Shares:
     def __init__(self, state: State) -> None:
         self._state = state
         self._walks: dict[ShareKey, Walk] = {}
-        self._repledged: set[ShareKey] = set()
-        """Where the pledges are others than at the walk before."""
-        self._pledges: dict[ShareKey, set[JobId]] = {}
+        self._repledged: dict[ShareKey, set[JobId]] = {}
+        """Jobs whose pledges may be others than at the walk before."""
         self._pledged: dict[ShareKey, int] = {}
         self._walked: dict[ShareKey, tuple[int, frozenset[AttemptKey]]] = {}
         self._granted: list[tuple[Standing, int, bool]] = []
@@ -62,10 +61,7 @@ class Shares:
             self._enter(attempt)
             self._on[attempt.gpu_type] = self._on.get(attempt.gpu_type, 0) + 1
         for pledge in state.pledges.rows.values():
-            key = (pledge.team, pledge.gpu_type)
-            self._pledges.setdefault(key, set()).add(pledge.job_id)
-            self._repledged.add(key)
-            self._pledged[key] = self._pledged.get(key, 0) + pledge.gpus
+            self._feed_pledge(pledge, 1)
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
@@ -94,13 +90,11 @@ class Shares:
         if pledge is None:
             return
         key = (pledge.team, pledge.gpu_type)
-        pledges = self._pledges.setdefault(key, set())
-        if by > 0:
-            pledges.add(pledge.job_id)
-        else:
-            pledges.discard(pledge.job_id)
         self._pledged[key] = self._pledged.get(key, 0) + by * pledge.gpus
-        self._repledged.add(key)
+        self._repledge(key, pledge.job_id)
+
+    def _repledge(self, key: ShareKey, job_id: JobId) -> None:
+        self._repledged.setdefault(key, set()).add(job_id)
         self._forget(key)
 
     def _feed_attempt(self, change: Change) -> None:
@@ -141,9 +135,8 @@ class Shares:
     def _reorder(self, job: Job) -> None:
         """Its class is another, or it is gone."""
         key = (job.spec.team, job.spec.gpu_type)
-        if job.id in self._pledges.get(key, ()):
-            self._repledged.add(key)
-            self._forget(key)
+        if job.id in self._walk_of(key).promises:
+            self._repledge(key, job.id)
         for number in job.open_attempts:
             attempt = self._state.attempts.get((job.id, number))
             if attempt is not None and attempt.key in self._walk_of(key).turns:
@@ -248,10 +241,9 @@ class Shares:
         """A team's walk, by what is guaranteed and pledged now."""
         quota, walk = self._state.quotas.get(key), self._walk_of(key)
         walk.guarantee(quota.guaranteed if quota is not None else 0)
-        if key in self._repledged:
-            self._repledged.discard(key)
-            pledges = map(self._state.pledges.__getitem__, self._pledges.get(key, ()))
-            walk.promise(promises_of(self._state, pledges))
+        for job_id in self._repledged.pop(key, ()):
+            pledge = self._state.pledges.get(job_id)
+            walk.promise(job_id, None if pledge is None else promise_of(self._state, pledge))
         return walk
 
 

@@ -175,7 +175,7 @@ class VictimIndex:
         self.entries[key] = entry
         if entry == old:
             return
-        if old is not None and entry == old._replace(rank=entry.rank):
+        if old is not None and entry.differs_in_rank(old):
             self._rerank(old, entry)
             return
         self._dirty_nodes.update(entry.nodes if old is None else (*old.nodes, *entry.nodes))
