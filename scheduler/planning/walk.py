@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from commands.shape import least_charge
 from events.ids import GpuType, JobId, TeamId
-from scheduler.planning.order import EntryKey, Turn, turn
+from scheduler.planning.order import NEVER, EntryKey, Turn, turn
 from scheduler.planning.queue import Line
 from scheduler.planning.sure import Row
 from scheduler.planning.trial import Trial
@@ -43,6 +43,7 @@ class _Walk:
         self._row = Row(planner, trial, turns)
         self._now = trial.now
         self._ease_percent = trial.policy.ease_per_hour_percent
+        self._pledges = trial.state.pledges.rows
         self._heads: dict[TeamId, list[Head]] = {}
         self._least: dict[GpuType, int] = {}
         """GPUs of a rank that asks for the fewest, of each type that something waits for."""
@@ -75,7 +76,7 @@ class _Walk:
             self.tries += sum([self._would_be_tried(line, 0) for line in lines if line not in holders])
             lines = [line for line in lines if line in holders]
         for line in lines:
-            self._heads.setdefault(line.team, []).append(self._head(line, 0))
+            self._heads.setdefault(line.team, []).append(self._head(line, self._past_pledged(line, 0)))
 
     def run(self) -> None:
         """Best turn first."""
@@ -131,10 +132,20 @@ class _Walk:
 
     def _would_be_tried(self, line: Line, place: int) -> bool:
         """Is anybody in the line, from that place on, who is not about to start anyway?"""
-        pledges, entries = self._trial.state.pledges.rows, line.entries
+        pledges, entries = self._pledges, line.entries
         if not pledges or entries[place][1] not in pledges:
             return True
         return any(job_id not in pledges for _, job_id in islice(entries, place, None))
+
+    def _past_pledged(self, line: Line, place: int) -> int:
+        """From that place on the first whose turn matters: that of a job with a pledge, which is about to start anyway,
+        does nothing. Two have theirs even so: the last of a line, as the line is until then among those that wait; and
+        who has a deadline, as the team's next may have been submitted before, and would go before other teams'."""
+        pledges, entries = self._pledges, line.entries
+        last = len(entries) - 1
+        while place < last and entries[place][1] in pledges and entries[place][0][2] == NEVER:
+            place += 1
+        return place
 
     def _head(self, line: Line, place: int, last: bool = False) -> Head:
         key, job_id = line.entries[place]
@@ -175,9 +186,9 @@ class _Walk:
     def _go_on(self, heads: list[Head]) -> None:
         """The first has had its turn: after it comes the next of its line, or the next element of its array."""
         borrowing, class_rank, _, job_id, place, line, last = heads[0]
-        after = place + 1
-        if self._turns.elements and self._turns.elements_left(job_id):
-            after = place
+        after = place if self._turns.elements and self._turns.elements_left(job_id) else place + 1
+        if self._pledges and place < after < len(line.entries):
+            after = self._past_pledged(line, after)
         if after < len(line.entries) and not (last and after > place):
             key, job_id = line.entries[after]  # whether it borrows is seen once it is the first (_refresh)
             heapreplace(heads, (borrowing, class_rank, key, job_id, after, line, last))

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from events.ids import Instant, TeamId
+from events.ids import Instant, JobId, TeamId
 from events.job import JobSpec, PriorityClass
 from scheduler.planning import fit
 from scheduler.planning.capacity import Capacity
 from scheduler.planning.plan import Planner
 from scheduler.planning.walk import allowances
 from tests.builders import BLUE, L40S, job_id, quota
-from tests.crowds import Crowd, queued
+from tests.crowds import HOUR_MS, T0, Crowd, queued
 from tests.scenario import Scenario
 from tests.unit.steps import after, all_started, cancel, cluster, ended, plan, policy, quietly, runs, stopped, submit
 
@@ -64,6 +64,24 @@ def test_ten_thousand_of_fifty_shapes_cost_like_fifty() -> None:
 def test_tries_are_shared_out(tries_max: int, shapes: dict[TeamId, int], expected: dict[TeamId, int]) -> None:
     """Evenly; what one team has no use for is the others', and each has one."""
     assert allowances(tries_max, shapes) == expected
+
+
+def test_a_team_has_no_turn_before_its_first_though_that_has_a_pledge() -> None:
+    """Among teams with the same share who was submitted first goes first. Of red it is who has the deadline, after
+    blue's job: until then red's other job, submitted before that, has no turn. One GPU is free that all ask for."""
+    found = Crowd()
+    found.nodes(2)
+    for team, guaranteed in (("red", 8), ("blue", 8), ("owner", 0)):
+        found.quota(team, guaranteed)
+    found.run("there", (0, 0b01), team="owner")
+    found.run("gone", (0, 0b10), team="owner", preemptible=False)
+    found.queue("early", 1, 1, team="red")
+    found.queue("other", 1, 1, team="blue")
+    found.queue("late", 1, 1, team="red", deadline_at=T0 + 24 * HOUR_MS)
+    found.order("late")
+    found.commit(*found.gone(found.state.attempts[JobId("gone"), 1]))
+    made = Planner(found.state).plan(Instant(found.at + 1000))
+    assert [placement.job_id for placement in made.placements] == ["other"]
 
 
 class TestAllowance:
