@@ -10,7 +10,6 @@ from commands.entities import Job, Node
 from commands.state import Change
 from events.job import JobState
 
-
 News = dict[str, list[Change]]
 """Changes by table; tables without any are not in it."""
 
