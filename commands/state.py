@@ -6,7 +6,7 @@ outside may look between the two. Derived indices live elsewhere and are fed the
 
 from collections.abc import MutableMapping
 from itertools import repeat
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from commands.entities import (
     Attempt,
@@ -58,7 +58,7 @@ class Table(dict[K, V]):
     def __init__(self, name: str, undo: "list[tuple[Table[Any, Any], Any, Any]]") -> None:
         super().__init__()
         self.name = name
-        self.rows: dict[K, V] = self
+        self.rows: Final[dict[K, V]] = self
         self._undo = undo
 
     def put(self, key: K, row: V) -> None:
