@@ -40,7 +40,7 @@ def admit(state: State, spec: JobSpec) -> Refusal | None:
 
 
 def _team(state: State, spec: JobSpec) -> Refusal | None:
-    if any(team == spec.team for team, _ in state.quotas):
+    if (spec.team, spec.gpu_type) in state.quotas or any(team == spec.team for team, _ in state.quotas):
         return None
     return Refusal(RefusalCode.UNKNOWN_TEAM, "team", spec.team, "a team with a quota")
 

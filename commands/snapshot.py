@@ -74,7 +74,9 @@ def load(raw: bytes) -> State:
             state.uuids.rows[gpu.uuid] = node.index
         count_node(state, node, 1)
     state.accept()
-    state.dependents.rows, state.follow_ups.rows = derived(state)
+    dependents, follow_ups = derived(state)
+    state.dependents.update(dependents)
+    state.follow_ups.update(follow_ups)
     return state
 
 

@@ -4,9 +4,9 @@ A decision is tried in place and then accepted (its commit is known to be in the
 outside may look between the two. Derived indices live elsewhere and are fed the changes of each accepted commit.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import MutableMapping
 from itertools import repeat
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from commands.entities import (
     Attempt,
@@ -48,44 +48,32 @@ class Change(NamedTuple):
 _change = filler(Change)
 
 
-class Table(Generic[K, V]):
-    """Rows by key. Reads are those of a dict; writes go through `put` and `drop`, which note the old row."""
+class Table(dict[K, V]):
+    """Rows by key. Reads are those of a dict; writes go through `put` and `drop`, which note the old row. `rows` is the
+    table as a plain dict: for what comes to it without a decision, as from a snapshot."""
 
     __slots__ = ("_undo", "name", "rows")
+    __hash__ = object.__hash__  # type: ignore[assignment]  # one of a state's tables, whatever is in it
 
     def __init__(self, name: str, undo: "list[tuple[Table[Any, Any], Any, Any]]") -> None:
+        super().__init__()
         self.name = name
-        self.rows: dict[K, V] = {}
+        self.rows: Final[dict[K, V]] = self
         self._undo = undo
 
-    def __getitem__(self, key: K) -> V:
-        return self.rows[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.rows)
-
-    def get(self, key: K) -> V | None:
-        return self.rows.get(key)
-
     def put(self, key: K, row: V) -> None:
-        self._undo.append((self, key, self.rows.get(key)))
-        self.rows[key] = row
+        self._undo.append((self, key, self.get(key)))
+        self[key] = row
 
     def put_all(self, rows: dict[K, V]) -> list[V | None]:
         """The same for many at once. Returns the rows in whose place they are."""
-        old = list(map(self.rows.get, rows))
+        old = list(map(self.get, rows))
         self._undo += zip(repeat(self), rows, old)
-        self.rows.update(rows)
+        self.update(rows)
         return old
 
     def drop(self, key: K) -> None:
-        self._undo.append((self, key, self.rows.pop(key)))
+        self._undo.append((self, key, self.pop(key)))
 
 
 class State:

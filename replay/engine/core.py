@@ -158,7 +158,8 @@ class Core:
     def _accepted(self, events: tuple[Event, ...], news: News) -> None:
         self.commits += 1
         self.planner.follow(news)
-        self.timers.feed([*news.get("attempts", ()), *news.get("policies", ())])
+        if timed := [*news.get("attempts", ()), *news.get("policies", ())]:
+            self.timers.feed(timed)
         for follow in self.followers:
             follow(events, news)
         for told in self.watchers:

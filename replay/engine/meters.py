@@ -134,8 +134,10 @@ class Meters:
         self.of_team(now, key).want(now, gpus)
 
     def _reservation(self, change: Change, touched: dict[NodeIndex, None]) -> None:
-        for row, by in ((change.old, -1), (change.new, 1)):
-            for index in row.nodes if row is not None else ():
+        """Most of what is held stays so when it moves."""
+        before, after = [set(row.nodes) if row is not None else set() for row in (change.old, change.new)]
+        for left, by in ((before - after, -1), (after - before, 1)):
+            for index in left:
                 self._reserved[index] = self._reserved.get(index, 0) + by
                 touched[index] = None
 

@@ -7,7 +7,7 @@ who comes first of those that fit, and nothing that waits fits; but under a limi
 another shape be tried.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from commands.entities import NodeState
@@ -47,9 +47,10 @@ class Moments(NamedTuple):
 def moments(core: Core, agents: Agents) -> Moments:
     """As of now."""
     now, planner = core.now, core.planner
-    looks = [core.timers.next_at() or NEVER, *(at for _, at in _thresholds(core, agents))]
+    looks = [at for _, at in _thresholds(core, agents)] if agents.silent else []
+    looks.append(core.timers.next_at() or NEVER)
     plans, turns = [planner.queue.next_at() or NEVER], NEVER
-    if len(planner.queue) and core.state.attempts.rows:
+    if len(planner.queue) and core.state.attempts:
         plans += _of_queue(core)
         if core.state.policy.preset is Preset.DEFAULT:
             planner.victims.refresh(now)
@@ -57,8 +58,8 @@ def moments(core: Core, agents: Agents) -> Moments:
     return Moments(_first(looks, now), _first(plans, now), _first([turns], now), planner.victims.turned)
 
 
-def _first(found: Iterable[Instant], now: Instant) -> Instant:
-    return min((at for at in found if at > now), default=NEVER)
+def _first(found: list[Instant], now: Instant) -> Instant:
+    return min([at for at in found if at > now], default=NEVER)
 
 
 def plans_now(core: Core, known: Moments) -> bool:

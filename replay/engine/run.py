@@ -302,7 +302,8 @@ class Replay:
     def _looks(self) -> None:
         """At the time: silence, limits, what follows from ends."""
         core, noticed, self._noticed = self.core, self._noticed, []
-        if not (noticed or self.agents.silent or core.state.follow_ups.rows or core.timers.any_due(core.now)):
+        due = tuple(core.timers.due(core.now))
+        if not (due or noticed or self.agents.silent or core.state.follow_ups):
             return
         core.tick(
             Tick(
@@ -310,7 +311,7 @@ class Replay:
                 missing=tuple(lease for tick in noticed for lease in tick.missing),
                 faults=tuple(fault for tick in noticed for fault in tick.faults),
                 confirmed=tuple(index for tick in noticed for index in tick.confirmed),
-                due=tuple(core.timers.due(core.now)),
+                due=due,
             )
         )
 
