@@ -8,7 +8,7 @@ epoch ends none: its nodes have to be confirmed first.)
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from commands.entities import Attempt, AttemptKey, NodeState, Pledge
+from commands.entities import Attempt, AttemptKey, NodeState, Pledge, Usage
 from commands.plan import Placement
 from commands.state import Change, State
 from events.ids import Instant, JobId, NodeIndex
@@ -44,7 +44,7 @@ class Pledges:
             elif table == "policies":
                 self._standing.clear()
             elif self._standing:
-                if (table, key) in self._resting:
+                if (table, key) in self._resting and not (table == "usage" and _eases(old, new)):
                     self._touch(table, key)
                 if table == "attempts" and _gives_back(old, new):
                     for index, _ in new.ranks:
@@ -115,6 +115,11 @@ def _rests_on(pledge: Pledge) -> Iterator[Row]:
     yield from (("jobs", pledge.job_id), ("quotas", share), ("usage", share))
     yield from (("nodes", index) for index in {index for index, _ in pledge.ranks})
     yield from (("attempts", key) for key in {*pledge.victims, *pledge.awaited})
+
+
+def _eases(old: Usage | None, new: Usage | None) -> bool:
+    """Has the team no more in use than before?"""
+    return new is None or (old is not None and new.charged <= old.charged)
 
 
 def _gives_back(old: Attempt | None, new: Attempt | None) -> bool:

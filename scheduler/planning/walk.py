@@ -216,6 +216,8 @@ class _Walk:
 def allowances(tries_max: int, shapes: dict[TeamId, int]) -> dict[TeamId, int]:
     """Failed tries of a cycle, shared out among the teams with queued work (R-24, C-72): what one team has no shapes
     for is the others'. Each has one at least."""
+    if sum(shapes.values()) + len(shapes) <= tries_max:
+        return {team: count + 1 for team, count in shapes.items()}
     left, found = tries_max, {}
     for number, team in enumerate(_fewest_first(shapes)):
         each = max(1, left // (len(shapes) - number))
