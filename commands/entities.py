@@ -323,7 +323,7 @@ class Pledge:
 
     @property
     def gpus(self) -> int:
-        return sum(mask.bit_count() for _, mask in self.ranks)
+        return sum([mask.bit_count() for _, mask in self.ranks])
 
 
 ReservationKey = tuple[GpuType, str]

@@ -101,7 +101,7 @@ def settle(draft: Draft, key: AttemptKey) -> None:
     job = state.jobs[attempt.job_id]
     if job.state not in ENDS:
         _settle_job(draft, job, attempt)
-    if all(phase >= RankPhase.ENDED_OK for phase in attempt.phases):
+    if min(attempt.phases) >= RankPhase.ENDED_OK:
         draft.add(_released(job_id=attempt.job_id, attempt=attempt.number))
 
 

@@ -273,7 +273,7 @@ def free(state: State, key: AttemptKey, rank: int, phase: int) -> None:
     index, mask = attempt.ranks[rank]
     node = state.nodes[index]
     lease = (*key, rank)
-    left = tuple(held for held in node.leases if held != lease)
+    left = tuple([held for held in node.leases if held != lease])
     state.nodes.put(index, _in_use(node, used=node.used & ~mask, leases=left))
     gpus = charged_gpus(node, mask)
     if gpus:
