@@ -13,7 +13,7 @@ from typing import NamedTuple
 from commands.entities import AttemptKey, Job, Node
 from commands.rows import filler
 from commands.shape import ranks_per_node, replicas_min, takes_whole_nodes
-from events.ids import BlockId, GpuType, JobId, NodeIndex, TeamId
+from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex, TeamId
 from events.job import CLASS_RANK, PriorityClass
 
 BORROWED, COVERED, SHIELDED, AWAITED, NEVER = 0, 3, 6, 7, 8
@@ -115,6 +115,10 @@ class Entry(NamedTuple):
     def differs_in_rank(self, other: "Entry") -> bool:
         """Is it the same but for its rank?"""
         return self[:2] == other[:2] and self[3:] == other[3:]
+
+    def saved(self, at: Instant) -> "Entry":
+        """The same, with all saved that was done by then."""
+        return entry_of((*self[:2], rank_of((self.rank[0], -at, *self.rank[2:])), *self[3:]))
 
     def awaited(self) -> "Entry":
         """The same, about to end."""

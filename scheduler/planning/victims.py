@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
+from commands.displace import saved_at
 from commands.entities import Attempt, AttemptKey, Job, Node
 from commands.state import Change, State
 from events.ids import GpuType, Instant, NodeIndex, TeamId
@@ -123,9 +124,20 @@ class VictimIndex:
 
     def compare(self, now: Instant) -> None:
         """The same as `refresh`, and whose loss is the smallest is known too."""
-        self._dirty_attempts |= self._saved
-        self._saved.clear()
         self.refresh(now)
+        if not self._saved:
+            return
+        assert not self._stopped, "a plan is on trial"
+        self.failed.clear()
+        self.asks.clear()
+        for key in sorted(self._saved):
+            old, attempt = self.entries.get(key), self._state.attempts.rows.get(key)
+            if old is None or attempt is None:
+                continue
+            new = self.entries[key] = old.saved(saved_at(self._state.jobs.rows[attempt.job_id], attempt))
+            if new != old:
+                self._rerank(old, new)
+        self._saved.clear()
 
     def refresh(self, now: Instant) -> None:
         """Reckon in what changed, and what the time has changed: who could make room, but not who first."""
@@ -156,6 +168,8 @@ class VictimIndex:
 
     def next_change_at(self) -> Instant:
         """Up to when time alone changes nothing here."""
+        while self._later and self._later[0][1] not in self.entries:
+            heappop(self._later)
         return self._later[0][0] if self._later else Instant(1 << 62)
 
     def _enter(self, key: AttemptKey, now: Instant) -> None:
