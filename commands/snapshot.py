@@ -75,8 +75,8 @@ def load(raw: bytes) -> State:
         count_node(state, node, 1)
     state.accept()
     dependents, follow_ups = derived(state)
-    state.dependents.update(dependents)
-    state.follow_ups.update(follow_ups)
+    state.dependents.rows.update(dependents)
+    state.follow_ups.rows.update(follow_ups)
     return state
 
 

@@ -4,9 +4,9 @@ A decision is tried in place and then accepted (its commit is known to be in the
 outside may look between the two. Derived indices live elsewhere and are fed the changes of each accepted commit.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from itertools import repeat
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from commands.entities import (
     Attempt,
@@ -48,32 +48,44 @@ class Change(NamedTuple):
 _change = filler(Change)
 
 
-class Table(dict[K, V]):
+if TYPE_CHECKING:
+
+    class Rows(Mapping[K, V]):
+        """A table is a dict, so that reading it costs no more; the type checker lets nobody write to it as to one."""
+
+        def __getitem__(self, key: K, /) -> V: ...
+        def __iter__(self) -> Iterator[K]: ...
+        def __len__(self) -> int: ...
+else:
+    Rows = dict
+
+
+class Table(Rows[K, V]):
     """Rows by key. Reads are those of a dict; writes go through `put` and `drop`, which note the old row. `rows` is the
     table as a plain dict: for what comes to it without a decision, as from a snapshot."""
 
     __slots__ = ("_undo", "name", "rows")
-    __hash__ = object.__hash__  # type: ignore[assignment]  # one of a state's tables, whatever is in it
+    __hash__ = object.__hash__  # one of a state's tables, whatever is in it
 
     def __init__(self, name: str, undo: "list[tuple[Table[Any, Any], Any, Any]]") -> None:
         super().__init__()
         self.name = name
-        self.rows: Final[dict[K, V]] = self
+        self.rows: Final = cast(dict[K, V], self)
         self._undo = undo
 
     def put(self, key: K, row: V) -> None:
         self._undo.append((self, key, self.get(key)))
-        self[key] = row
+        self.rows[key] = row
 
     def put_all(self, rows: dict[K, V]) -> list[V | None]:
         """The same for many at once. Returns the rows in whose place they are."""
         old = list(map(self.get, rows))
         self._undo += zip(repeat(self), rows, old)
-        self.update(rows)
+        self.rows.update(rows)
         return old
 
     def drop(self, key: K) -> None:
-        self._undo.append((self, key, self.pop(key)))
+        self._undo.append((self, key, self.rows.pop(key)))
 
 
 class State:
