@@ -65,8 +65,8 @@ class Planner:
         held = [*attempts, *jobs, *others]
         if nodes or attempts or others:
             self.capacity.feed(self.state, [*nodes, *others])
-            self.pools.feed([*nodes, *held])
             self.forecast.feed([*nodes, *attempts])
+        self.pools.feed([*nodes, *held])
         self.queue.feed([*jobs, *others])
         self.shares.feed(held)
         self.victims.feed([*nodes, *held])

@@ -75,45 +75,47 @@ def test_what_an_elastic_job_would_be_covered_for_follows_the_guarantee_that_is_
     assert followed[JobId("e"), 1].level > before
 
 
-def with_spares(percent: int = 50) -> tuple[Crowd, Spares]:
-    """Eight nodes of 8; gangs of 16 GPUs and more have spares."""
+def with_spares(percent: int = 50) -> tuple[Crowd, Planner]:
+    """Eight nodes of 8, and a job that waits; gangs of 16 GPUs and more have spares."""
     made = Crowd()
     made.nodes(*[8] * 8)
     whole = Policy(spare_gang_gpus_min=16, spare_nodes_percent=percent).model_dump(mode="json")
     made.commit(PolicyChanged(version=1, policy=whole))
     made.quota("red", 64)
-    return made, Spares(made.state)
+    made.queue("waits", 1, 8)
+    return made, Planner(made.state)
 
 
-def follow(made: Crowd, spares: Spares, *events: Event) -> tuple[int, int]:
-    """The facts; then the spare nodes, as followed and as found now."""
+def follow(made: Crowd, planner: Planner, *events: Event) -> tuple[int, int]:
+    """The facts; then the spare nodes, as a planner followed them and as found now."""
     begin(made.state, Epoch(1), made.state.meta.n + 1, Instant(made.at))
     for event in events:
         evolve(made.state, event)
-    spares.feed(made.state.accept())
-    return spares.held(H100), Spares(made.state).held(H100)
+    planner.feed(made.state.accept())
+    followed = planner.pools.eligible(made.job("waits"))
+    return 0 if followed is None else ~followed, Spares(made.state).held(H100)
 
 
 def test_a_gang_that_grows_has_more_spares() -> None:
     """One in two of its nodes: one for two, two for four (R-34)."""
-    made, spares = with_spares()
+    made, planner = with_spares()
     elastic = Elastic(min_replicas=1, max_replicas=4)
     runs = made.running("gang", (0, WHOLE), (1, WHOLE), cls=RESEARCH, elastic=elastic)
-    followed, fresh = follow(made, spares, *runs)
+    followed, fresh = follow(made, planner, *runs)
     assert followed == fresh == 0b100
     grown = tuple((NodeIndex(index), GpuMask(WHOLE)) for index in (4, 5))
     more = GangResized(job_id=JobId("gang"), attempt=1, because=ResizeReason.GREW, grown=grown)
-    followed, fresh = follow(made, spares, more)
+    followed, fresh = follow(made, planner, more)
     assert followed == fresh == 0b1100
 
 
 def test_a_spare_is_lent_to_the_lowest_class_only_as_long_as_it_is_that() -> None:
     """The job of a lease that still ends is given another class: the next node is the spare."""
-    made, spares = with_spares()
+    made, planner = with_spares()
     low = made.running("low", (2, 0b1), cls=PREEMPTIBLE)
-    followed, fresh = follow(made, spares, *made.running("gang", (0, WHOLE), (1, WHOLE)), *low)
+    followed, fresh = follow(made, planner, *made.running("gang", (0, WHOLE), (1, WHOLE)), *low)
     assert followed == fresh == 0b100
-    followed, fresh = follow(made, spares, JobPriorityChanged(job_id=JobId("low"), priority_class=RESEARCH))
+    followed, fresh = follow(made, planner, JobPriorityChanged(job_id=JobId("low"), priority_class=RESEARCH))
     assert followed == fresh == 0b1000
 
 
