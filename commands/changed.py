@@ -15,7 +15,7 @@ News = dict[str, list[Change]]
 
 
 def by_table(changes: Iterable[Change]) -> News:
-    """What is news of a commit's changes: without nodes of which only a report came, and the place of the commit."""
+    """What is news of a commit's changes. Left out: nodes of which only a report came; `meta` of the same epoch."""
     found: News = {}
     for change in changes:
         table, _, old, new = change

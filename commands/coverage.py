@@ -93,7 +93,9 @@ class Walk:
 
     def leave(self, key: AttemptKey) -> None:
         """It is gone."""
-        place = self._place_of(self.turns.pop(key), key)
+        turn = self.turns.pop(key)
+        place = self._place_of(turn, key)
+        assert self._in_order[place] == (turn, key), "it is not walked"
         del self._in_order[place], self._left[place]
         self._left[place] = ANEW
         self._borrowed.discard(key)
@@ -132,8 +134,9 @@ class Walk:
         self._gathered = True
 
     def last_turn(self) -> Turn | None:
-        """Of the attempt that is walked last; None where there is none."""
-        return self._in_order[-1][0] if self._in_order else None
+        """Of the attempt or pledge that is walked last; None where there is none."""
+        turns = [promise.turn for promise in self.promises.values() if promise.turn is not None]
+        return max([*turns, *[turn for turn, _ in self._in_order[-1:]]], default=None)
 
     def without(self, gone: Collection[AttemptKey]) -> "Walk":
         """The same, were these attempts not there."""

@@ -65,7 +65,6 @@ class Table(Rows[K, V]):
     table as a plain dict: for what comes to it without a decision, as from a snapshot."""
 
     __slots__ = ("_undo", "name", "rows")
-    __hash__ = object.__hash__  # one of a state's tables, whatever is in it
 
     def __init__(self, name: str, undo: "list[tuple[Table[Any, Any], Any, Any]]") -> None:
         super().__init__()
@@ -159,13 +158,13 @@ class State:
     def touched(self) -> list[Change]:
         """What the decision on trial has changed so far: first old row and present row of each key; not what came and
         went within it."""
-        first: dict[tuple[Table[Any, Any], Any], Any] = {}
+        first: dict[tuple[str, Any], tuple[Table[Any, Any], Any]] = {}
         for table, key, old in self._undo:
-            first.setdefault((table, key), old)
+            first.setdefault((table.name, key), (table, old))
         return [
-            _change((table.name, key, old, new))
-            for (table, key), old in first.items()
-            if (new := table.rows.get(key)) is not None or old is not None
+            _change((name, key, old, new))
+            for (name, key), (table, old) in first.items()
+            if (new := table.get(key)) is not None or old is not None
         ]
 
     def accept(self) -> list[Change]:

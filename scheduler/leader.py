@@ -269,11 +269,10 @@ class Leader:
         """Commit what `planned` takes of a plan. Did all of that come about?"""
         self._cycles += 1
         made_by = Input(kind="cycle", id=f"cycle-{self.state.meta.epoch}-{self._cycles}", body=planned)
-
         stale: list[tuple[JobId, str]] = []
 
         def decide(draft: Draft) -> None:
-            stale[:] = apply(draft, plan.taken(planned))
+            stale[:] = apply(draft, plan.taken(planned))  # as of the newest try
             for job_id, why in stale:
                 _log.warning("plan.stale", job=job_id, why=why)
 

@@ -34,10 +34,6 @@ class Timers:
         if len(self._heap) > 4 * len(self._state.attempts) + SPARE:
             self._rebuild()  # entries of attempts that ended long before their limit would else stay for weeks
 
-    def any_due(self, now: Instant) -> bool:
-        """Might anybody's time have come?"""
-        return bool(self._heap) and self._heap[0][0] <= now
-
     def due(self, now: Instant) -> list[AttemptKey]:
         """Attempts whose time has come, in order; each comes again until it has been dealt with."""
         due: dict[AttemptKey, None] = {}

@@ -2,7 +2,8 @@
 
 What it holds is a million small rows without cycles, and what it lets go is free at once by its reference counts.
 Python's own rhythm, a look after each 700 new objects and ever again at all of them, would take as long as the
-decisions themselves. Cycles come from exceptions and tasks alone: some in a second, and small.
+decisions themselves. Cycles come from exceptions and tasks: some in a second, and small. (A whole state is one, by its
+tables; a process has one for as long as it lives.)
 """
 
 import gc

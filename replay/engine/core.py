@@ -48,6 +48,7 @@ class Core:
         self.cycles = 0
         self.commits = 0
         self._last = False
+        """Did the newest plan say that no other is needed after it?"""
         self.epoch = EPOCH
         self._commands = 0
         self._begin_term(EPOCH)

@@ -25,7 +25,7 @@ def nothing_more(planner: "Planner", trial: Trial, turns: "Turns") -> bool:
     had their turn."""
     if turns.poisoned or turns.holds_over or turns.holds_made or turns.ranks_left <= 0:
         return False
-    if turns.elements or planner.victims.elastic:
+    if turns.elements or planner.victims.elastic or turns.by_loss or trial.put_off:
         return False
     if turns.rooms and (trial.reservations or trial.left_over or trial.uncovers):
         return False

@@ -56,22 +56,24 @@ class Planner:
         self.follow(by_table(changes))
 
     def follow(self, news: News) -> None:
-        """The same, where the changes were parted already. Each index gets those of the tables that it looks at."""
+        """The same, where the changes were parted already: those of nodes first. Between tables order is no matter, as
+        indices look things up in the state as it is now."""
         jobs = [change for change in news.get("jobs", ()) if not self._only_saved(change)]
         nodes, attempts = news.get("nodes", []), news.get("attempts", [])
         others = [change for table in _OTHERS if table in news for change in news[table]]
         if not (jobs or nodes or attempts or others):
             return
-        held = [*attempts, *jobs, *others]
+        leases = [*attempts, *jobs, *others]
+        everything = [*nodes, *leases]
         if nodes or attempts or others:
             self.capacity.feed(self.state, [*nodes, *others])
             self.forecast.feed([*nodes, *attempts])
-        self.pools.feed([*nodes, *held])
+        self.pools.feed(everything)
         self.queue.feed([*jobs, *others])
-        self.shares.feed(held)
-        self.victims.feed([*nodes, *held])
-        self.memory.feed([*nodes, *held])
-        self.pledges.feed([*nodes, *held])
+        self.shares.feed(leases)
+        self.victims.feed(everything)
+        self.memory.feed(everything)
+        self.pledges.feed(everything)
         for change in others:
             if change.table in ("fair_use", "quotas"):
                 self.fair.changed(change.key[0])
@@ -156,10 +158,10 @@ class Cycle:
         self._walk_queue()
         self._grow()
         turns = self._turns
-        other = self._pledges_over or self._resizes or self._cut
+        ends_quietly = not (self._pledges_over or self._resizes or self._cut)
         return Plan(
             n=self._trial.state.meta.n,
-            last=not other and nothing_more(self._planner, self._trial, turns),
+            last=ends_quietly and nothing_more(self._planner, self._trial, turns),
             poisoned=tuple(turns.poisoned),
             pledges_over=tuple(self._pledges_over),
             holds_over=tuple(turns.holds_over),

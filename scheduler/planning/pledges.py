@@ -17,7 +17,7 @@ from events.preemption import PledgeEnd
 from scheduler.planning.quota import ShareKey
 from scheduler.planning.trial import Trial
 
-Row = tuple[str, Any]
+RowKey = tuple[str, Any]
 """(table, key)."""
 
 
@@ -28,7 +28,7 @@ class Pledges:
         self._state = state
         self._standing: dict[JobId, int] = {}
         """Those that stand, as nothing touched them since they were looked at; and until when, if nothing does."""
-        self._resting: dict[Row, dict[JobId, Pledge]] = {}
+        self._resting: dict[RowKey, dict[JobId, Pledge]] = {}
         """Those that rest on a row."""
         for pledge in state.pledges.rows.values():
             self._enter(pledge)
@@ -91,7 +91,8 @@ class Pledges:
         return placements, over
 
     def _to_look_at(self, now: Instant, starting: dict[ShareKey, int]) -> Iterator[JobId]:
-        """In order; of those that stand the ones that are given up by now, or over the limit by what starts before."""
+        """In order; of those that stand the ones that are given up by now, or over the limit by what starts before:
+        the caller notes that in `starting` as it goes."""
         standing, rows = self._standing, self._state.pledges.rows
         if len(standing) == len(rows) and now <= min(standing.values(), default=now):
             return
@@ -110,7 +111,7 @@ class Pledges:
 _LIMITS = {"quotas", "usage"}
 
 
-def _rests_on(pledge: Pledge) -> Iterator[Row]:
+def _rests_on(pledge: Pledge) -> Iterator[RowKey]:
     share = (pledge.team, pledge.gpu_type)
     yield from (("jobs", pledge.job_id), ("quotas", share), ("usage", share))
     yield from (("nodes", index) for index in {index for index, _ in pledge.ranks})

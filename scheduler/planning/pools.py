@@ -4,7 +4,7 @@ What a pool is and whom it is open to is said in commands.pools, which spares ar
 Kept in step by the changes of each accepted commit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from commands.entities import Job
 from commands.pools import PoolRule, pool_of
@@ -24,9 +24,8 @@ class Pools:
         """Rises whenever other nodes may be in a pool."""
         self._declare()
 
-    def feed(self, changes: Iterable[Change]) -> None:
+    def feed(self, changes: Collection[Change]) -> None:
         """Follow the changes of an accepted commit."""
-        changes = list(changes)
         self._spares.feed(changes)
         if any(map(_redraws, changes)):
             self._declare()

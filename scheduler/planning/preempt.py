@@ -39,6 +39,7 @@ def make_room(
     if job.spec.gpu_type in trial.unpledged:
         return None
     if not covered and (job.spec.team, job.spec.gpu_type) in trial.reclaims:
+        trial.put_off = True
         return None
     if victims is None:
         if trial.stopping:

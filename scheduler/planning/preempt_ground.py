@@ -147,7 +147,9 @@ class Ranking:
 
     def discard(self, rank: Rank, index: NodeIndex) -> None:
         """It is there."""
-        del self._there[bisect_left(self._there, (rank, index))]
+        at = bisect_left(self._there, (rank, index))
+        assert self._there[at] == (rank, index), "it is not ranked"
+        del self._there[at]
 
     def first(self, nodes: int) -> tuple[Rank, NodeIndex] | None:
         """The best that lies on one of the nodes."""
@@ -325,10 +327,11 @@ class Ground:
         self._number[item.level] -= 1
         if not self._number[item.level]:
             self._present ^= 1 << item.level
-        ranking = self.ranking(item)
+        by_team = self.ranked[item.level, item.mask.bit_count()]
+        ranking = by_team[item.rank.team]
         ranking.discard(item.rank, index)
         if not ranking:
-            del self.ranked[item.level, item.mask.bit_count()][item.rank.team]
+            del by_team[item.rank.team]
 
     def with_memory(self, memory_gb_min: int) -> int:
         """Bitset of the nodes that have so much."""

@@ -180,17 +180,21 @@ class Shares:
         return covered + self.standing(key).covered - self._standing(key).covered
 
     def pushes(self, given: Iterable[Job]) -> bool:
-        """Might somebody's lease be borrowed now, as one of these jobs, for which this cycle counts GPUs, comes before
-        it in its team?"""
-        ranks: dict[ShareKey, list[tuple[bool, int]]] = {}
+        """Might a lease, or a pledge, be covered no more, as one of these jobs, for which this cycle counts GPUs,
+        comes before it in its team? What one commit gives to a class comes in the order of ids, whoever was covered."""
+        firsts: dict[ShareKey, tuple[bool, int]] = {}
+        lasts: dict[ShareKey, tuple[bool, int]] = {}
         for job in given:
-            place = (not untouchable(job), CLASS_RANK[job.priority_class])
-            ranks.setdefault((job.spec.team, job.spec.gpu_type), []).append(place)
-        for key, places in ranks.items():
-            standing, walk = self.standing(key), self._walks.get(key)
-            there = None if walk is None else walk.last_turn()
-            last = max(places) if there is None else max(*places, there[:2])
-            if standing.use > standing.guaranteed and last > min(places):
+            key, place = (job.spec.team, job.spec.gpu_type), (not untouchable(job), CLASS_RANK[job.priority_class])
+            firsts[key], lasts[key] = min(place, firsts.get(key, place)), max(place, lasts.get(key, place))
+        for key, first in firsts.items():
+            standing = self.standing(key)
+            if standing.use <= standing.guaranteed:
+                continue
+            turn = self._ready(key).last_turn()
+            if lasts[key] > first or (turn is not None and turn[:2] > first):
+                return True
+            if len({covered for whose, _, covered in self._granted if whose is standing}) > 1:
                 return True
         return False
 

@@ -43,6 +43,8 @@ class Trial:
     """Teams and types of which this cycle stops what is covered: others of theirs may be covered instead."""
     reclaims: set[ShareKey] = field(default_factory=set)
     """Teams and types for which this cycle takes borrowed capacity back."""
+    put_off: bool = False
+    """Has somebody no room to borrow made for him just because his team takes borrowed capacity back in this cycle?"""
     taken: list[tuple[int, Ranks]] = field(default_factory=list)
     unpledged: set[GpuType] = field(default_factory=set)
     """Types on which a pledge ends without a start: who borrows there is only known with the next cycle."""

@@ -51,6 +51,8 @@ class Turns:
         self.holds_over: list[Over] = []
         self.holds_made = 0
         """Those that another turn took back count too."""
+        self.by_loss = False
+        """Has a turn failed that might not have, were other victims the least harm?"""
         self.elements: dict[JobId, int] = {}
         """Elements that it starts of each array."""
         self._unreckoned: list[Ranks] = []
@@ -93,6 +95,7 @@ class Turns:
             self.elements.pop(job_id, None)
             self.poisoned.append((job_id, f"{type(error).__name__}: {error}"))
             return True
+        self.by_loss |= trial.by_loss
         if held == self.holds_made and not trial.by_loss:
             self._remember(line, job, holder, stamp if len(self.holds_over) == over else None)
         return False

@@ -127,7 +127,7 @@ class VictimIndex:
         self.refresh(now)
         if not self._saved:
             return
-        assert not self._stopped, "a plan is on trial"
+        assert not self._trial, "a plan is on trial"
         self.failed.clear()
         self.asks.clear()
         for key in sorted(self._saved):

@@ -175,7 +175,7 @@ class _Walk:
         self._left[team] -= 1
         holder = self._holder_after(line, place) if self._holders else None
         if self._left[team] <= 0:
-            self.cut = True
+            self.cut = self.cut or len(heads) > 1
             heads.clear()
         elif holder is not None:
             heapreplace(heads, self._head(line, holder, True))

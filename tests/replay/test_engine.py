@@ -40,6 +40,9 @@ class TestWork:
         assert (second(job.submitted_at), second(job.first_start_at), second(job.ended_at)) == (5, 5, 625)
         assert (job.state, job.reason, job.waited_s, job.charged) == (JobState.SUCCEEDED, EndReason.COMPLETED, 0, 8)
         assert (job.kept_gpu_s, job.lost_gpu_s) == (8 * 600, 0)
+        assert outcome.cycles == 3, (
+            "nobody is there, it starts, and it is over: no cycle just sees that nothing is left"
+        )
         assert (second(stretch.running_at), second(stretch.released_at), stretch.gpu_ms) == (25, 625, 8 * 620_000)
 
     def preempted(self, **work: Any) -> Outcome:
