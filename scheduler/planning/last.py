@@ -2,9 +2,10 @@
 
 All had their turn, and who failed did so with more there than is left: what the cycle gave is gone for the others. So
 it is where it did nothing but start jobs and make room. Not where that might have helped somebody: by freeing more than
-was asked for, by pushing a lease over its team's guarantee, by starting what a job of the same team may displace, or by
-using up what a team needs for a job that has nodes held. What is seldom is not gone into: a yes is certain (the tests
-run the other cycle), a no is not.
+was asked for, by pushing a lease over its team's guarantee, by starting what a job of the same team may displace, or
+what is soon over, so that its end can be waited for; by leaving the guarantee to the team of one whose end is waited
+for; by other spares; or by using up what a team needs for a job that has nodes held. What is seldom is not gone into: a
+yes is to be certain (the tests run the other cycle), a no is not.
 """
 
 from typing import TYPE_CHECKING
@@ -33,10 +34,13 @@ def nothing_more(planner: "Planner", trial: Trial, turns: "Turns") -> bool:
     given = [jobs[one.job_id] for one in turns.placements] + [jobs[one.job_id] for one in turns.rooms]
     if not given:
         return True
-    if any(job.spec.elastic for job in given) or trial.shares.pushes(given):
+    if any(map(trial.soon_over, given)) or trial.shares.pushes(given):
         return False
-    lowest = _lowest(given)
-    if any(line.class_rank < lowest.get(line.team, 0) for line in planner.queue.lines.values()):
+    if planner.pools.moves_spares(given, [one.ranks for one in turns.placements] + [one.ranks for one in turns.rooms]):
+        return False
+    lines, lowest = planner.queue.lines.values(), _lowest(given)
+    eased = {trial.state.attempts.rows[key].team for room in turns.rooms for key in room.awaited}
+    if any(line.team in eased or line.class_rank < lowest.get(line.team, 0) for line in lines):
         return False
     return all(
         jobs[held.job_id].spec.team not in lowest and reserve.stands(trial, planner.forecast, held)

@@ -7,6 +7,7 @@ Kept in step by the changes of each accepted commit.
 from collections.abc import Collection
 
 from commands.entities import Job
+from commands.plan import Ranks
 from commands.pools import PoolRule, pool_of
 from commands.state import Change, State
 from events.job import PriorityClass, QueueReason
@@ -44,6 +45,15 @@ class Pools:
         if job.priority_class is not PriorityClass.PREEMPTIBLE and job.queue_reason is not QueueReason.FAULT:
             shut |= self._spares.held(job.spec.gpu_type)
         return ~shut if shut else None
+
+    def moves_spares(self, given: list[Job], places: list[Ranks]) -> bool:
+        """Might other nodes be spares, with these starts or rooms there? By a gang that has some, or on one of them."""
+        if any(job.spec.gpus >= self._state.policy.spare_gang_gpus_min for job in given):
+            return True
+        if not self._spares.any:
+            return False
+        held = [self._spares.held(job.spec.gpu_type) for job in given]
+        return any(spares >> index & 1 for spares, ranks in zip(held, places, strict=True) for index, _ in ranks)
 
     def home(self, job: Job) -> tuple[str, int]:
         """(name, bitset) of the pools that are there for the job, to be tried before the rest of the fleet; ("", 0):

@@ -51,6 +51,8 @@ class Spares:
                 self._look_at_gang(change.key, change.new)
             elif change.table == "nodes" and change.new is not None:
                 self._look_at_node(change.new)
+                if change.old is not None and _place(change.old) != _place(change.new):
+                    self._look_at_gangs_on(change.new)
             elif change.table == "jobs" and change.old is not None and change.new is not None:
                 self._look_at_job(change.old, change.new)
             elif change.table == "policies":
@@ -115,6 +117,14 @@ class Spares:
         )
         self._forget()
 
+    def _look_at_gangs_on(self, node: Node) -> None:
+        """The node is in another block, or of another size: so are parts of the gangs on it."""
+        for key, gang in list(self._gangs.items()):
+            if any(index == node.index for index, _ in gang.ranks):
+                del self._gangs[key]
+                self._forget()
+                self._look_at_gang(key, self._state.attempts.get(key))
+
     def _look_at_job(self, old: Job, new: Job) -> None:
         """A job that waits again may be of another class while leases of its last attempt still end."""
         if old.priority_class is new.priority_class:
@@ -142,3 +152,8 @@ class Spares:
             return False
         jobs = self._state.jobs
         return all(jobs[job].priority_class is PriorityClass.PREEMPTIBLE for job, _, _ in node.leases)
+
+
+def _place(node: Node) -> tuple[BlockId, int]:
+    """What of a node's place and size matters to the gangs on it."""
+    return (node.block, len(node.gpus))

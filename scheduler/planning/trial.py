@@ -77,6 +77,11 @@ class Trial:
         """The declared pool that the job belongs to; "" for the rest of the fleet."""
         return self.home(job)[0]
 
+    def soon_over(self, job: Job) -> bool:
+        """Could others wait for the end of a start of it right away (R-43)? Who may shrink gives back sooner still."""
+        left_s = job.left_s
+        return job.spec.elastic is not None or (left_s is not None and left_s <= self.policy.await_ends_s)
+
     def charge(self, job: Job) -> int:
         """GPUs that its start is charged for at least (R-12, R-32)."""
         charge = self._charges.get(job.id)

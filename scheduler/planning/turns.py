@@ -163,7 +163,7 @@ class Turns:
             room,
             covered_room,
             (planner.pools.declared, outlook.eligible),
-            self._limited(line, standing),
+            (line.alone, self._limited(line, standing)),
             outlook.held,
         )
 

@@ -81,7 +81,8 @@ def crowd(draw: Random) -> Crowd:
     for _ in range(draw.randint(2, 4)):
         count, each = draw.choice([1, 1, 1, 2]), draw.choice([1, 2, 3, 4])
         cls = draw.choice([SERVING, BATCH, RESEARCH, RESEARCH, PREEMPTIBLE])
-        made.queue(names.pop(), count, each, team=draw.choice(TEAMS), cls=cls)
+        limit_s = draw.choice([45, 3_600, 3_600])  # the end of one of 45 s can be waited for
+        made.queue(names.pop(), count, each, team=draw.choice(TEAMS), cls=cls, max_runtime_s=limit_s)
     return made
 
 

@@ -15,9 +15,10 @@ from events.checkpoint import CheckpointRecorded
 from events.envelope import Event
 from events.gang import GangReleased, GangResized, ResizeReason
 from events.ids import Epoch, GpuMask, GpuType, Instant, JobId, NodeIndex
-from events.job import Elastic, JobPriorityChanged, PriorityClass, Span, Topology
+from events.job import Elastic, JobExtended, JobPriorityChanged, PriorityClass, Span, Topology
 from events.node import NodesConfirmed
 from events.policy import PolicyChanged
+from events.reservation import FreedBecause
 from scheduler.planning.plan import Planner
 from scheduler.planning.preempt_ground import Entry
 from scheduler.planning.quota import Shares
@@ -117,6 +118,17 @@ def test_a_spare_is_lent_to_the_lowest_class_only_as_long_as_it_is_that() -> Non
     assert followed == fresh == 0b100
     followed, fresh = follow(made, planner, JobPriorityChanged(job_id=JobId("low"), priority_class=RESEARCH))
     assert followed == fresh == 0b1000
+
+
+def test_a_gang_whose_node_is_in_another_block_has_its_spares_near_that() -> None:
+    """It registers again from elsewhere: the block is one of the gang's now, and has the spare."""
+    made, _ = with_spares()
+    made.commit(registered(8, 8, block="a0"), NodesConfirmed(nodes=(NodeIndex(8),)))
+    planner = Planner(made.state)
+    followed, fresh = follow(made, planner, *made.running("gang", (0, WHOLE), (1, WHOLE)))
+    assert followed == fresh == 0b100
+    followed, fresh = follow(made, planner, registered(1, 8, block="a0"), NodesConfirmed(nodes=(NodeIndex(1),)))
+    assert followed == fresh == 0b1_0000_0000
 
 
 def test_what_came_and_went_while_nobody_asked_is_not_kept() -> None:
@@ -219,3 +231,22 @@ def test_a_node_that_comes_back_in_another_rack_is_news_to_a_gang_that_wants_one
     plan = follows(made, planner)
     assert len(plan.rooms) == (cls is PREEMPTIBLE)
     assert len(plan.holds) == (cls is SERVING)
+
+
+def test_an_extension_after_which_a_job_may_not_borrow_is_news_to_the_one_that_nodes_are_held_for() -> None:
+    """Borrowed GPUs go to jobs of two hours: one that was extended over that waits for its guarantee, and loses its
+    nodes at once, though its limit of use and what is free are what they were."""
+    made = Crowd()
+    made.commit(PolicyChanged(version=1, policy=Policy(borrow_runtime_max_s=7_200).model_dump(mode="json")))
+    made.nodes(8)
+    made.quota("red", 4)
+    made.quota("blue", 4)
+    made.run("r", (0, 0b1111), team="blue", cls=BATCH)
+    made.queue("held", 1, 8, max_runtime_s=7_200)
+    made.apply(Planner(made.state).plan(Instant(made.at + 1000)))
+    assert made.state.reservations.rows
+    planner = Planner(made.state)
+    for _ in range(2):
+        assert follows(made, planner).empty()
+    told(made, planner, JobExtended(job_id=JobId("held"), max_runtime_s=7_300))
+    assert follows(made, planner).holds_over == ((JobId("held"), FreedBecause.GONE),)
