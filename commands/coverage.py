@@ -216,7 +216,12 @@ def turn_of(job: Job, attempt: Attempt) -> Turn:
 
 
 def _turn(job: Job, since: tuple[int, bool]) -> Turn:
-    return (not untouchable(job), CLASS_RANK[job.priority_class], since, job.id)
+    return (*tier_of(job), since, job.id)
+
+
+def tier_of(job: Job) -> tuple[bool, int]:
+    """What of its turn is known before it is granted anything: lower goes first."""
+    return (not untouchable(job), CLASS_RANK[job.priority_class])
 
 
 def borrowed_now(state: State, team: TeamId, gpu_type: GpuType) -> tuple[int, frozenset[AttemptKey]]:

@@ -11,6 +11,7 @@ yes is to be certain (the tests run the other cycle), a no is not.
 from typing import TYPE_CHECKING
 
 from commands.entities import Job
+from commands.plan import Placement, Room
 from events.ids import TeamId
 from events.job import CLASS_RANK
 from scheduler.planning import reserve
@@ -31,12 +32,13 @@ def nothing_more(planner: "Planner", trial: Trial, turns: "Turns") -> bool:
     if turns.rooms and (trial.reservations or trial.left_over or trial.uncovers):
         return False
     jobs = trial.state.jobs.rows
-    given = [jobs[one.job_id] for one in turns.placements] + [jobs[one.job_id] for one in turns.rooms]
+    steps: list[Placement | Room] = [*turns.placements, *turns.rooms]
+    given = [jobs[step.job_id] for step in steps]
     if not given:
         return True
     if any(map(trial.soon_over, given)) or trial.shares.pushes(given):
         return False
-    if planner.pools.moves_spares(given, [one.ranks for one in turns.placements] + [one.ranks for one in turns.rooms]):
+    if planner.pools.moves_spares(given, [step.ranks for step in steps]):
         return False
     lines, lowest = planner.queue.lines.values(), _lowest(given)
     eased = {trial.state.attempts.rows[key].team for room in turns.rooms for key in room.awaited}

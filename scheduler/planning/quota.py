@@ -7,12 +7,10 @@ the guarantee. While a team uses no more than its guarantee all of it is covered
 
 from collections.abc import Collection, Iterable
 
-from commands.coverage import Walk, promise_of, turn_of
-from commands.displace import untouchable
+from commands.coverage import Walk, promise_of, tier_of, turn_of
 from commands.entities import Attempt, AttemptKey, Job, Pledge
 from commands.state import Change, State
 from events.ids import GpuType, JobId, TeamId
-from events.job import CLASS_RANK
 
 ShareKey = tuple[TeamId, GpuType]
 
@@ -185,8 +183,8 @@ class Shares:
         firsts: dict[ShareKey, tuple[bool, int]] = {}
         lasts: dict[ShareKey, tuple[bool, int]] = {}
         for job in given:
-            key, place = (job.spec.team, job.spec.gpu_type), (not untouchable(job), CLASS_RANK[job.priority_class])
-            firsts[key], lasts[key] = min(place, firsts.get(key, place)), max(place, lasts.get(key, place))
+            key, tier = (job.spec.team, job.spec.gpu_type), tier_of(job)
+            firsts[key], lasts[key] = min(tier, firsts.get(key, tier)), max(tier, lasts.get(key, tier))
         for key, first in firsts.items():
             standing = self.standing(key)
             if standing.use <= standing.guaranteed:

@@ -52,7 +52,7 @@ def _anybody_may_hold(planner: "Planner", trial: Trial, gpu_type: GpuType, lines
     sizes = planner.forecast.node_gpus(gpu_type)
     tiers = {held.key: held.tier for held in reserve.held_on(trial, gpu_type)}
     for line in lines:
-        if sizes and line.gpus >= sizes[0] and any(line.each <= size <= line.gpus for size in sizes):
+        if any(line.each <= size <= line.gpus for size in sizes):
             job = trial.state.jobs[line.entries[0][1]]
             tier = tiers.get((gpu_type, trial.pool_of(job)))
             if tier is None or (borrows(trial, line), line.class_rank) < tier:

@@ -28,9 +28,7 @@ class Walked(Wild):
 def test_a_walk_that_goes_on_ends_as_one_from_the_beginning(seed: int) -> None:
     """Whatever came, ended, was pledged or is to go since."""
     history = Walked(Random(seed))
-    for _ in range(100):
-        history.step()
-    assert history.cycles == 300
+    history.live()
 
 
 class Seen(dict[AttemptKey, Attempt]):

@@ -69,6 +69,12 @@ class Wild(History):
         self.crowd.commit(self.other_policy())
         self.planner = Planner(self.crowd.state)
 
+    def live(self) -> None:
+        """A hundred steps, in each of which it is planned three times."""
+        for _ in range(100):
+            self.step()
+        assert self.cycles == 300
+
     def step(self) -> None:
         """Something happens, agents do as they are told, and it is planned, at once and some time later."""
         seconds = self.draw.choice([1, 5, 30, 300, 1_800, 1_800])
@@ -242,7 +248,5 @@ class Wild(History):
 def test_a_planner_that_follows_plans_like_one_that_is_made_now(seed: int) -> None:
     """Whatever happens: what it remembers of failures, and every index, rests on nothing that it does not follow."""
     history = Wild(Random(seed))
-    for _ in range(100):
-        history.step()
-    assert history.cycles == 300
+    history.live()
     assert len(history.crowd.state.jobs) < history.jobs, "nothing ended"

@@ -53,8 +53,7 @@ def test_nothing_comes_of_a_cycle_after_the_last(elastic: float) -> None:
     said = more = 0
     for seed in SEEDS:
         history = Watched(Random(seed), elastic=elastic)
-        for _ in range(100):
-            history.step()
+        history.live()
         said, more = said + history.said, more + history.more
     assert said > 50
     assert more > 20
