@@ -46,20 +46,24 @@ class OutputLog:
         return len(read)
 
     def _write(self, chunk: bytes) -> None:
-        os.write(self._file, chunk)
-        self._size += len(chunk)
+        # Before the chunk and not after it: what is written now always ends with the newest output.
         if self._size >= self._half:
             self._rotate()
+        self._size += os.write(self._file, chunk)
 
     def _rotate(self) -> None:
-        os.replace(self._path, self._path + ".1")
+        """What needs room on the disk comes first: where there is none, nothing has moved, and the next chunk tries
+        again."""
         offsets = {"output.log.1": self._before, "output.log": self._before + self._size}
         beside = os.path.join(self._directory, "log.new")
         with open(beside, "w") as file:
             json.dump(offsets, file)
+        fresh = os.open(self._path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        os.replace(self._path, self._path + ".1")
         os.replace(beside, os.path.join(self._directory, "log.json"))
+        os.replace(self._path + ".new", self._path)
         os.close(self._file)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = fresh
         self._before, self._size = self._before + self._size, 0
         note = f"[signalbox: {self._before} bytes came before; at least {self._half} of them are kept]\n".encode()
         self._size += os.write(self._file, note)
