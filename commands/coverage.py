@@ -63,9 +63,9 @@ class Walk:
         "_going",
         "_guaranteed",
         "_in_order",
-        "_last",
         "_left",
         "_promised",
+        "last",
         "promises",
         "turns",
     )
@@ -81,7 +81,7 @@ class Walk:
         self._going: set[AttemptKey] = set()
         self._gathered = True
         self._borrowed: set[AttemptKey] = set()
-        self._last: set[AttemptKey] = set()
+        self.last: set[AttemptKey] = set()
         """Attempts that come last."""
 
     def enter(self, key: AttemptKey, turn: Turn) -> None:
@@ -99,7 +99,7 @@ class Walk:
         del self._in_order[place], self._left[place]
         self._left[place] = ANEW
         self._borrowed.discard(key)
-        self._last.discard(key)
+        self.last.discard(key)
 
     def changed(self, key: AttemptKey) -> None:
         """It has other GPUs, or is to go, or is so no more. Nothing if it is none of these."""
@@ -154,7 +154,7 @@ class Walk:
         while place < len(self._left):
             place = self._next_anew(self._steps(rows, place) + 1)
         left, over = self._left[-1], set[AttemptKey]()
-        for _, key in sorted([(self.turns[key], key) for key in self._last]):
+        for _, key in sorted([(self.turns[key], key) for key in self.last]):
             gpus = rows[key].charged
             if gpus <= left:
                 left -= gpus
@@ -165,7 +165,7 @@ class Walk:
     def _steps(self, rows: Mapping[AttemptKey, Attempt], first: int) -> int:
         """Walk from a place on until it comes by as before. Returns the place of that."""
         promised, going = self._promised, self._going
-        lefts, in_order, borrowed, last = self._left, self._in_order, self._borrowed, self._last
+        lefts, in_order, borrowed, last = self._left, self._in_order, self._borrowed, self.last
         left, met = self._guaranteed, 0
         if first:
             left, met = lefts[first - 1], bisect_left(promised, (in_order[first - 1][0],))

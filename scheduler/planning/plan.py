@@ -158,10 +158,10 @@ class Cycle:
         self._walk_queue()
         self._grow()
         turns = self._turns
-        ends_quietly = not (self._pledges_over or self._resizes or self._cut)
+        ends_quietly = not (self._resizes or self._cut)
         return Plan(
             n=self._trial.state.meta.n,
-            last=ends_quietly and nothing_more(self._planner, self._trial, turns),
+            last=ends_quietly and nothing_more(self._planner, self._trial, turns, self._pledges_over),
             poisoned=tuple(turns.poisoned),
             pledges_over=tuple(self._pledges_over),
             holds_over=tuple(turns.holds_over),

@@ -30,6 +30,11 @@ class Standing:
         self.room = limit - use
         self.covered_room = guaranteed - covered
 
+    @property
+    def over(self) -> bool:
+        """Has it more than is guaranteed to it?"""
+        return self.use > self.guaranteed
+
     def count(self, gpus: int, covered: bool) -> None:
         """So many more are granted for trial, or with a minus fewer."""
         self.use += gpus
@@ -187,10 +192,12 @@ class Shares:
             firsts[key], lasts[key] = min(tier, firsts.get(key, tier)), max(tier, lasts.get(key, tier))
         for key, first in firsts.items():
             standing = self.standing(key)
-            if standing.use <= standing.guaranteed:
+            if not standing.over:
                 continue
-            turn = self._ready(key).last_turn()
-            if lasts[key] > first or (turn is not None and turn[:2] > first):
+            _, borrowed = self._walk(key)
+            walk = self._ready(key)
+            turn = walk.last_turn()
+            if lasts[key] > first or (turn is not None and turn[:2] > first) or walk.last - borrowed:
                 return True
             if len({covered for whose, _, covered in self._granted if whose is standing}) > 1:
                 return True

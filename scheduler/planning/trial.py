@@ -14,6 +14,7 @@ from commands.shape import least_charge
 from commands.state import State
 from events.ids import BlockId, GpuType, Instant, JobId, NodeIndex
 from scheduler.planning.capacity import Capacity
+from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.pools import Pools
 from scheduler.planning.quota import ShareKey, Shares
 
@@ -81,6 +82,10 @@ class Trial:
         """Could others wait for the end of a start of it right away (R-43)? Who may shrink gives back sooner still."""
         left_s = job.left_s
         return job.spec.elastic is not None or (left_s is not None and left_s <= self.policy.await_ends_s)
+
+    def until(self, job: Job) -> int:
+        """When a start of it should end, at the earliest."""
+        return UNLIMITED if job.left_s is None else self.now + job.left_s * 1000
 
     def charge(self, job: Job) -> int:
         """GPUs that its start is charged for at least (R-12, R-32)."""

@@ -106,14 +106,14 @@ class Turns:
 
     def count(self, job: Job, standing: Standing, *, gpus: int, ranks: int) -> int:
         """A start takes of its team's quota and share, and of what a commit holds. Returns when it should end."""
-        spec, left_s = job.spec, job.left_s
+        spec = job.spec
         self._trial.shares.start(standing, gpus)
         self._planner.fair.grant(spec.team, spec.gpu_type, gpus * advance_s(job, self._advance_s))
         self.ranks_left -= ranks
         if job.elements is not None:
             self.elements[job.id] = self.elements.get(job.id, 0) + 1
             self.ranks_left -= ELEMENT_RANKS
-        return UNLIMITED if left_s is None else self._trial.now + left_s * 1000
+        return self._trial.until(job)
 
     def started(self, gpu_type: GpuType, jobs: list[JobId], until: list[int], places: list[Ranks]) -> None:
         """Starts that are counted already, in order. `until`: when each is expected to end."""
@@ -201,7 +201,7 @@ class Turns:
         standing, charge = self._trial.shares.standing(line.share), line.charge
         covered, alone = charge <= standing.covered_room, line.alone
         if charge > standing.room or (alone and not covered):
-            if charge <= standing.room and job.priority_class is PriorityClass.PROD_SERVING and self._in_pool(job):
+            if charge <= standing.room and self._in_pool(job, standing.room):
                 return True
             if self._make_room(job, False):
                 return True
@@ -230,13 +230,15 @@ class Turns:
         has too little room only because too little is free: its job waits for ends, like others."""
         return standing.limit < self._trial.capacity.total_schedulable.get(line.gpu_type, 0)
 
-    def _in_pool(self, job: Job) -> bool:
-        """Outside its team's guarantee prod-serving starts in its pool only (R-40)."""
+    def _in_pool(self, job: Job, gpus_max: int) -> bool:
+        """Outside its team's guarantee prod-serving starts in its pool only (R-40), for `gpus_max` at most."""
+        if job.priority_class is not PriorityClass.PROD_SERVING:
+            return False
         _, home = self._trial.home(job)
         if not home:
             return False
         usable = reserve.usable(self._trial, job)
-        return self._place(job, home if usable is None else home & usable, None)
+        return self._place(job, home if usable is None else home & usable, gpus_max)
 
     def _start_on_free(self, job: Job, gpus_max: int) -> bool:
         """In its own pool first, then wherever it may (R-37)."""
@@ -251,7 +253,7 @@ class Turns:
             return True
         return self._place(job, usable, gpus_max)
 
-    def _place(self, job: Job, among: int | None, gpus_max: int | None) -> bool:
+    def _place(self, job: Job, among: int | None, gpus_max: int) -> bool:
         """Start it on nodes of `among` where it fits. False, and nothing taken, where it does not."""
         trial = self._trial
         if job.spec.elastic is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from commands.pools import PoolKind, PoolRule
 from events.gang import GangAllocated
-from events.job import CheckpointPlan, PriorityClass
+from events.job import CheckpointPlan, PriorityClass, Span
 from scheduler.planning import fit
 from scheduler.planning.cover import StepsSpent
 from tests.builders import BLUE, quota, spread
@@ -73,6 +73,19 @@ class TestLatencyPool:
         assert scenario.table("a") == {"a": "n1*1"}
         scenario.given(submit("b", priority_class=SERVING, gpus_per_replica=8), plan())
         assert scenario.table("b") == {"b": "waits"}
+
+    def test_it_starts_there_within_the_limit_only(self) -> None:
+        """Whole nodes of the pool count for more than the nodes that it could do with; what they count is what matters
+        (R-32)."""
+        scenario = Scenario().given(cluster("b0: [4] [4]\nb1: [8] [8]"), policy(pools=(latency("n2", "n3"),)))
+        stays = CheckpointPlan(preemptible=False)
+        scenario.given(quota(guaranteed=8, borrow_limit=4), runs("full", gpus_per_replica=4, checkpoint=stays))
+        gang: dict[str, Any] = {"replicas": 2, "gpus_per_replica": 4, "topology": spread(Span.NODE)}
+        scenario.given(submit("a", priority_class=SERVING, **gang), plan())
+        assert scenario.table("a") == {"a": "waits"}
+        quietly(scenario)
+        scenario.given(quota(guaranteed=8, borrow_limit=12), plan())
+        assert scenario.table("a") == {"a": "n2*8 n3*8"}
 
     def test_a_reservation_of_its_own(self) -> None:
         """The first blocked job of each has its nodes held, and neither holds what is not for it."""
