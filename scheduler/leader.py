@@ -13,6 +13,7 @@ import structlog
 
 from commands import snapshot
 from commands.apply import apply
+from commands.changed import by_table
 from commands.decide import decide_conflict, decide_messages, decide_tick
 from commands.decide.attempts import Draft
 from commands.plan import Plan, Planned
@@ -337,8 +338,9 @@ class Leader:
         if made is None:
             return None
         self._world.measures.commits.inc()
-        self.planner.feed(made.changes)
-        self._timers.feed(made.changes)
+        news = by_table(made.changes)
+        self.planner.follow(news)
+        self._timers.follow(news)
         self._to_plan = self._to_plan or any(change.table in PLANNED_ON for change in made.changes)
         for node, message in effects.of_events(self.state, made.events, self._watch.last_heartbeat):
             self._send(node, message)

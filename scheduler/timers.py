@@ -3,12 +3,12 @@
 It only proposes: the tick judges each against the state (commands.decide.ticks).
 """
 
-from collections.abc import Iterable
 from heapq import heappop, heappush
 
+from commands.changed import News
 from commands.decide.attempts import limit_grace_s
 from commands.entities import Attempt, AttemptKey, RankPhase
-from commands.state import Change, State
+from commands.state import State
 from events.ids import Instant
 
 AGAIN_MS = 1_000
@@ -23,14 +23,13 @@ class Timers:
         self._heap: list[tuple[Instant, AttemptKey]] = []
         self._rebuild()
 
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit. Another policy may move every time."""
-        for change in changes:
-            if change.table == "attempts":
-                if change.new is not None and _times_changed(change.old, change.new):
-                    self._add(change.new)
-            elif change.table == "policies":
-                self._rebuild()
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit. Another policy may move every time."""
+        for _, _, old, new in news.get("attempts", ()):
+            if new is not None and _times_changed(old, new):
+                self._add(new)
+        if "policies" in news:
+            self._rebuild()
         if len(self._heap) > 4 * len(self._state.attempts) + SPARE:
             self._rebuild()  # entries of attempts that ended long before their limit would else stay for weeks
 

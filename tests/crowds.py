@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from commands.apply import apply
+from commands.changed import by_table
 from commands.decide.attempts import Draft
 from commands.entities import Attempt, Job
 from commands.evolve import begin, evolve
@@ -73,11 +74,12 @@ class Crowd:
 
     def feed(self, changes: list[Change]) -> None:
         """Let the indices follow."""
-        self.capacity.feed(self.state, changes)
-        self.shares.feed(changes)
-        self.forecast.feed(changes)
-        self.victims.feed(changes)
-        self.pledges.feed(changes)
+        news = by_table(changes)
+        self.capacity.follow(self.state, news)
+        self.shares.follow(news)
+        self.forecast.follow(news)
+        self.victims.follow(news)
+        self.pledges.follow(news)
 
     def _begin(self) -> None:
         self.at += 1000

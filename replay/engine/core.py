@@ -159,8 +159,7 @@ class Core:
     def _accepted(self, events: tuple[Event, ...], news: News) -> None:
         self.commits += 1
         self.planner.follow(news)
-        if timed := [*news.get("attempts", ()), *news.get("policies", ())]:
-            self.timers.feed(timed)
+        self.timers.follow(news)
         for follow in self.followers:
             follow(events, news)
         for told in self.watchers:

@@ -7,9 +7,10 @@ suspect, lost or not yet confirmed is not in it.
 
 from collections.abc import Iterable
 
+from commands.changed import News
 from commands.entities import Node, NodeState
 from commands.shape import replicas_min
-from commands.state import Change, State
+from commands.state import State
 from events.ids import GpuType, NodeIndex
 from events.job import JobSpec
 from events.node import GpuSlot
@@ -52,19 +53,19 @@ class Capacity:
             made._place(node, state.meta.epoch)
         return made
 
-    def feed(self, state: State, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit. A new epoch makes every node wait for its confirmation (P-16)."""
+    def follow(self, state: State, news: News) -> None:
+        """What is news of an accepted commit. A new epoch makes every node wait for its confirmation (P-16)."""
         assert not self._taken, "a plan is on trial"
         self._last = None
-        for change in changes:
-            if change.table == "nodes" and change.new is not None:
-                self._place(change.new, state.meta.epoch)
-            elif change.table == "meta" and change.old.epoch != change.new.epoch:
-                for index in sorted(state.nodes.rows):
-                    self._place(state.nodes[index], state.meta.epoch)
-            elif change.table == "policies":
-                for gpu_type in self.freed:
-                    self.freed[gpu_type] += 1
+        for _, _, _, node in news.get("nodes", ()):
+            if node is not None:
+                self._place(node, state.meta.epoch)
+        if "meta" in news:
+            for index in sorted(state.nodes.rows):
+                self._place(state.nodes[index], state.meta.epoch)
+        if "policies" in news:
+            for gpu_type in self.freed:
+                self.freed[gpu_type] += 1
 
     # For trial
 

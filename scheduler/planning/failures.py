@@ -3,9 +3,10 @@
 It only saves work: a planner that has just begun remembers nothing, and plans the same.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from commands.changed import News
 from commands.entities import Attempt, Job, Node
 from commands.state import Change
 from events.ids import GpuType, Instant, JobId
@@ -26,14 +27,16 @@ class Memory:
         self.moves: dict[GpuType, int] = {}
         """Rises with whatever could change who might have to make room on a type."""
 
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit."""
-        for change in changes:
-            if change.table == "policies" or (change.table == "meta" and change.old.epoch != change.new.epoch):
-                self._holders.clear()
-                self._since += 1
-            elif (gpu_type := _moved(change)) is not None:
-                self.moves[gpu_type] = self.moves.get(gpu_type, 0) + 1
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit."""
+        if "policies" in news or "meta" in news:
+            self._holders.clear()
+            self._since += 1
+        for table, matters in _MATTERS.items():
+            for change in news.get(table, ()):
+                gpu_type = _moved(change, matters)
+                if gpu_type is not None:
+                    self.moves[gpu_type] = self.moves.get(gpu_type, 0) + 1
 
     def of(self, line: Line, holder: JobId | None) -> "Note | None":
         """What is remembered of a line, or of one of its jobs that has nodes held."""
@@ -59,14 +62,13 @@ class Note(NamedTuple):
     since: int
 
 
-def _moved(change: Change) -> GpuType | None:
+def _moved(change: Change, matters: Callable[[Any], object]) -> GpuType | None:
     """The type on which the change could let somebody be displaced who could not be before."""
-    old, new = change.old, change.new
-    row = new if new is not None else old
-    matters = _MATTERS.get(change.table)
-    if matters is None or (matters(old) if old is not None else ()) == (matters(new) if new is not None else ()):
+    table, _, old, new = change
+    if (matters(old) if old is not None else ()) == (matters(new) if new is not None else ()):
         return None
-    gpu_type: GpuType = row.spec.gpu_type if change.table == "jobs" else row.gpu_type
+    row = new if new is not None else old
+    gpu_type: GpuType = row.spec.gpu_type if table == "jobs" else row.gpu_type
     return gpu_type
 
 

@@ -5,10 +5,10 @@ Kept in step by accepted commits; a block is reckoned again when something on it
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
 
+from commands.changed import News
 from commands.entities import Attempt, Node, NodeState
-from commands.state import Change, State
+from commands.state import State
 from events.ids import BlockId, GpuType, Instant, NodeIndex
 
 UNLIMITED = 1 << 60
@@ -48,13 +48,14 @@ class Forecast:
         self._refresh()
         return self._version
 
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit: only noted, and reckoned in when somebody asks."""
-        for change in changes:
-            if change.table == "nodes" and change.new is not None:
-                self._enter(change.new)
-            elif change.table == "attempts" and change.new is not None and _end_moved(change.old, change.new):
-                self._dirty.update([index for index, _ in change.new.ranks])
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit: only noted, and reckoned in when somebody asks."""
+        for _, _, _, node in news.get("nodes", ()):
+            if node is not None:
+                self._enter(node)
+        for _, _, old, new in news.get("attempts", ()):
+            if new is not None and _end_moved(old, new):
+                self._dirty.update([index for index, _ in new.ranks])
 
     def sizes(self, gpu_type: GpuType, memory_gb_min: int) -> list[SizeKey]:
         """Kinds of nodes that a job may use, small ones first."""

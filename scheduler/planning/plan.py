@@ -56,36 +56,33 @@ class Planner:
         self.follow(by_table(changes))
 
     def follow(self, news: News) -> None:
-        """The same, where the changes were parted already: those of nodes first. Between tables order is no matter, as
-        indices look things up in the state as it is now."""
-        jobs = [change for change in news.get("jobs", ()) if not self._only_saved(change)]
-        nodes, attempts = news.get("nodes", []), news.get("attempts", [])
-        others = [change for table in _OTHERS if table in news for change in news[table]]
-        if not (jobs or nodes or attempts or others):
-            return
-        leases = [*attempts, *jobs, *others]
-        everything = [*nodes, *leases]
-        if nodes or attempts or others:
-            self.capacity.feed(self.state, [*nodes, *others])
-            self.forecast.feed([*nodes, *attempts])
-        self.pools.feed(everything)
-        self.queue.feed([*jobs, *others])
-        self.shares.feed(leases)
-        self.victims.feed(everything)
-        self.memory.feed(everything)
-        self.pledges.feed(everything)
-        for change in others:
-            if change.table in ("fair_use", "quotas"):
+        """The same, where the changes were parted already. Between tables order is no matter, as indices look things up
+        in the state as it is now."""
+        if "jobs" in news:
+            jobs = [change for change in news["jobs"] if not self._only_saved(change)]
+            news = {**news, "jobs": jobs}
+            if not jobs and _FOLLOWED.isdisjoint(news):
+                return
+        self.capacity.follow(self.state, news)
+        self.forecast.follow(news)
+        self.pools.follow(news)
+        self.queue.follow(news)
+        self.shares.follow(news)
+        self.victims.follow(news)
+        self.memory.follow(news)
+        self.pledges.follow(news)
+        for table in ("fair_use", "quotas"):
+            for change in news.get(table, ()):
                 self.fair.changed(change.key[0])
-            elif change.table == "policies":
-                self.fair.forget()
-            elif change.table == "pools":
-                for line in self.queue.lines.values():
-                    line.charge = 0
+        if "policies" in news:
+            self.fair.forget()
+        if "pools" in news:
+            for line in self.queue.lines.values():
+                line.charge = 0
 
     def _only_saved(self, change: Change) -> bool:
         """A job's newer checkpoint says how much is lost with it, and nothing else."""
-        if change.table != "jobs" or change.old is None or change.new is None or not only_saved(change.old, change.new):
+        if change.old is None or change.new is None or not only_saved(change.old, change.new):
             return False
         self.victims.saved(change.new)
         return True
@@ -133,8 +130,8 @@ class Planner:
         )
 
 
-_OTHERS = ("meta", "policies", "pools", "quotas", "pledges", "reservations", "usage", "fair_use")
-"""Tables that an index follows, beside those of nodes, attempts and jobs."""
+_FOLLOWED = {"nodes", "attempts", "meta", "policies", "pools", "quotas", "pledges", "reservations", "usage", "fair_use"}
+"""Tables that an index follows, beside that of jobs."""
 
 
 class Cycle:

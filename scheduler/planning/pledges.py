@@ -5,12 +5,13 @@ touches what that rests on: its job, its nodes, those that are to go, its team's
 epoch ends none: its nodes have to be confirmed first.)
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from commands.changed import News
 from commands.entities import Attempt, AttemptKey, NodeState, Pledge, Usage
 from commands.plan import Placement
-from commands.state import Change, State
+from commands.state import State
 from events.ids import Instant, JobId, NodeIndex
 from events.job import JobState
 from events.preemption import PledgeEnd
@@ -33,22 +34,26 @@ class Pledges:
         for pledge in state.pledges.rows.values():
             self._enter(pledge)
 
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit."""
-        for table, key, old, new in changes:
-            if table == "pledges":
-                if old is not None:
-                    self._leave(old)
-                if new is not None:
-                    self._enter(new)
-            elif table == "policies":
-                self._standing.clear()
-            elif self._standing:
-                if (table, key) in self._resting and not (table == "usage" and _eases(old, new)):
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit."""
+        for _, _, old, new in news.get("pledges", ()):
+            if old is not None:
+                self._leave(old)
+            if new is not None:
+                self._enter(new)
+        if "policies" in news:
+            self._standing.clear()
+        if not self._standing:
+            return
+        resting = self._resting
+        for name in _RESTED_ON:
+            for table, key, old, new in news.get(name, ()):
+                if (table, key) in resting and not (table == "usage" and _eases(old, new)):
                     self._touch(table, key)
-                if table == "attempts" and _gives_back(old, new):
-                    for index, _ in new.ranks:
-                        self._touch("nodes", index)
+        for _, _, old, new in news.get("attempts", ()):
+            if _gives_back(old, new):
+                for index, _ in new.ranks:
+                    self._touch("nodes", index)
 
     def _touch(self, table: str, key: Any) -> None:
         """Something changed that pledges rest on. What their team has or may have is no matter below its limit."""
@@ -109,6 +114,8 @@ class Pledges:
 
 
 _LIMITS = {"quotas", "usage"}
+_RESTED_ON = ("nodes", "attempts", "jobs", *sorted(_LIMITS))
+"""Tables whose rows pledges rest on."""
 
 
 def _rests_on(pledge: Pledge) -> Iterator[RowKey]:

@@ -4,8 +4,7 @@ What a pool is and whom it is open to is said in commands.pools, which spares ar
 Kept in step by the changes of each accepted commit.
 """
 
-from collections.abc import Collection
-
+from commands.changed import News
 from commands.entities import Job
 from commands.plan import Ranks
 from commands.pools import PoolRule, pool_of
@@ -25,10 +24,10 @@ class Pools:
         """Rises whenever other nodes may be in a pool."""
         self._declare()
 
-    def feed(self, changes: Collection[Change]) -> None:
-        """Follow the changes of an accepted commit."""
-        self._spares.feed(changes)
-        if any(map(_redraws, changes)):
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit."""
+        self._spares.follow(news)
+        if "policies" in news or any(map(_redraws, news.get("nodes", ()))):
             self._declare()
 
     @property
@@ -76,9 +75,5 @@ class Pools:
 
 
 def _redraws(change: Change) -> bool:
-    """Could the change move a node into a pool, or out of one?"""
-    if change.table == "policies":
-        return True
-    if change.table != "nodes":
-        return False
+    """Could the change of a node move it into a pool, or out of one?"""
     return change.old is None or change.new is None or change.old.block != change.new.block

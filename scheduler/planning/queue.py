@@ -6,14 +6,14 @@ their time is there.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
 from heapq import heappop, heappush
 
+from commands.changed import News
 from commands.displace import starts_only_covered
 from commands.entities import Job
 from commands.policy import DEFAULT, Policy
 from commands.shape import replicas_min
-from commands.state import Change, State
+from commands.state import State
 from events.ids import GpuType, Instant, JobId, TeamId
 from events.job import CLASS_RANK, JobSpec, QueueReason, Topology
 from scheduler.planning.order import HOUR_MS, EntryKey, entry_key
@@ -123,16 +123,15 @@ class Queue:
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._of
 
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit."""
-        for change in changes:
-            if change.table == "jobs":
-                self._place(change.key, change.new)
-            elif change.table == "policies":
-                self._hour = -1
-                if change.old is None or _shapes_by(change.old) != _shapes_by(self._state.policy):
-                    for job_id in list(self._of):
-                        self._place(job_id, self._state.jobs[job_id])
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit."""
+        for _, job_id, _, job in news.get("jobs", ()):
+            self._place(job_id, job)
+        for _, _, old, _ in news.get("policies", ()):
+            self._hour = -1
+            if old is None or _shapes_by(old) != _shapes_by(self._state.policy):
+                for job_id in list(self._of):
+                    self._place(job_id, self._state.jobs[job_id])
 
     def begin(self, now: Instant) -> None:
         """A cycle at `now`: let in the jobs whose backoff is over, and with each new hour put all in order anew."""

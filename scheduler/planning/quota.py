@@ -7,6 +7,7 @@ the guarantee. While a team uses no more than its guarantee all of it is covered
 
 from collections.abc import Collection, Iterable
 
+from commands.changed import News
 from commands.coverage import Walk, promise_of, tier_of, turn_of
 from commands.entities import Attempt, AttemptKey, Job, Pledge
 from commands.state import Change, State
@@ -66,27 +67,22 @@ class Shares:
         for pledge in state.pledges.rows.values():
             self._feed_pledge(pledge, 1)
 
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit."""
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit."""
         assert not self._granted, "a plan is on trial"
-        for change in changes:
-            row = change.new if change.new is not None else change.old
-            match change.table:
-                case "attempts":
-                    self._feed_attempt(change)
-                case "pledges":
-                    self._feed_pledge(change.old, -1)
-                    self._feed_pledge(change.new, 1)
-                case "quotas":
-                    self._forget((row.team, row.gpu_type))
-                case "usage":
-                    self._known.pop(change.key, None)
-                case "jobs" if change.old is not None:
-                    # One that is gone counts no more, though its pledge is there until the next cycle.
-                    if change.new is None or change.old.priority_class != change.new.priority_class:
-                        self._reorder(row)
-                case _:
-                    pass
+        for change in news.get("attempts", ()):
+            self._feed_attempt(change)
+        for _, _, old, new in news.get("jobs", ()):
+            # One that is gone counts no more, though its pledge is there until the next cycle.
+            if old is not None and (new is None or old.priority_class != new.priority_class):
+                self._reorder(old if new is None else new)
+        for _, key, _, _ in news.get("quotas", ()):
+            self._forget(key)
+        for _, _, old, new in news.get("pledges", ()):
+            self._feed_pledge(old, -1)
+            self._feed_pledge(new, 1)
+        for _, key, _, _ in news.get("usage", ()):
+            self._known.pop(key, None)
 
     def _feed_pledge(self, pledge: Pledge | None, by: int) -> None:
         """It came, or with a minus went."""

@@ -5,12 +5,12 @@ of the gang, then in the blocks after those, the lowest nodes that are idle or t
 they are lent. So a spare that is lent stays one, and no further node is held in its stead.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from commands.changed import News
 from commands.entities import Attempt, AttemptKey, Job, Node
 from commands.plan import Ranks
-from commands.state import Change, State
+from commands.state import State
 from events.ids import BlockId, GpuType, NodeIndex
 from events.job import PriorityClass
 from scheduler.planning.capacity import schedulable
@@ -44,25 +44,26 @@ class Spares:
         for attempt in state.attempts.rows.values():
             self._look_at_gang(attempt.key, attempt)
 
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Follow the changes of an accepted commit."""
-        for change in changes:
-            if change.table == "attempts":
-                self._look_at_gang(change.key, change.new)
-            elif change.table == "nodes" and change.new is not None:
-                self._look_at_node(change.new)
-                if change.old is not None and _place(change.old) != _place(change.new):
-                    self._look_at_gangs_on(change.new)
-            elif change.table == "jobs" and change.old is not None and change.new is not None:
-                self._look_at_job(change.old, change.new)
-            elif change.table == "policies":
-                self._gangs.clear()
-                self._forget()
-                for attempt in self._state.attempts.rows.values():
-                    self._look_at_gang(attempt.key, attempt)
-            elif change.table == "meta" and change.old.epoch != change.new.epoch:
-                for node in self._state.nodes.rows.values():
-                    self._look_at_node(node)
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit."""
+        for _, _, old, new in news.get("nodes", ()):
+            if new is not None:
+                self._look_at_node(new)
+                if old is not None and _place(old) != _place(new):
+                    self._look_at_gangs_on(new)
+        for _, key, _, attempt in news.get("attempts", ()):
+            self._look_at_gang(key, attempt)
+        for _, _, old, new in news.get("jobs", ()):
+            if old is not None and new is not None:
+                self._look_at_job(old, new)
+        if "policies" in news:
+            self._gangs.clear()
+            self._forget()
+            for attempt in self._state.attempts.rows.values():
+                self._look_at_gang(attempt.key, attempt)
+        if "meta" in news:
+            for node in self._state.nodes.rows.values():
+                self._look_at_node(node)
 
     @property
     def any(self) -> bool:

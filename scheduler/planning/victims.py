@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
+from commands.changed import News
 from commands.displace import saved_at
 from commands.entities import Attempt, AttemptKey, Job, Node
-from commands.state import Change, State
+from commands.state import State
 from events.ids import GpuType, Instant, NodeIndex, TeamId
 from scheduler.planning.capacity import schedulable
 from scheduler.planning.preempt_entry import victim_of
@@ -73,38 +74,41 @@ class VictimIndex:
 
     # Following the state
 
-    def feed(self, changes: Iterable[Change]) -> None:
-        """Note the changes of an accepted commit."""
+    def follow(self, news: News) -> None:
+        """What is news of an accepted commit: only noted."""
         assert not self._trial, "a plan is on trial"
         assert not self._taken, "a plan is on trial"
-        for change in changes:
-            old, new = change.old, change.new
+        for _, index, old, new in news.get("nodes", ()):
+            if old is None or new is None or room_of(old) != room_of(new):
+                self._dirty_nodes.add(index)
+        for _, key, old, new in news.get("attempts", ()):
+            self._note_attempt(key, old, new)
+        for _, _, old, new in news.get("jobs", ()):
+            if new is not None:
+                self._dirty_attempts.update([(new.id, number) for number in new.open_attempts])
+                if old is not None and old.priority_class != new.priority_class:
+                    self._dirty_teams.add((new.spec.team, new.spec.gpu_type))
+        for _, _, old, new in (*news.get("pledges", ()), *news.get("quotas", ())):
             row = new if new is not None else old
-            match change.table:
-                case "attempts":
-                    if new is None:
-                        self._saved.discard(change.key)
-                    if new is None and change.key not in self.entries:
-                        self._dirty_attempts.discard(change.key)  # came and went while nobody asked
-                    else:
-                        self._dirty_attempts.add(change.key)
-                    self._note_elastic(row, gone=new is None)
-                    if old is None or new is None or (old.charged, old.ending) != (new.charged, new.ending):
-                        self._dirty_teams.add((row.team, row.gpu_type))
-                case "nodes":
-                    if old is None or new is None or room_of(old) != room_of(new):
-                        self._dirty_nodes.add(change.key)
-                case "jobs" if new is not None:
-                    self._dirty_attempts.update([(new.id, number) for number in new.open_attempts])
-                    if old is not None and old.priority_class != new.priority_class:
-                        self._dirty_teams.add((new.spec.team, new.spec.gpu_type))
-                case "pledges" | "quotas":
-                    self._dirty_teams.add((row.team, row.gpu_type))
-                case "policies":
-                    self._dirty_attempts.update(self._state.attempts.rows)
-                    self.failed.clear()
-                case "meta" if old.epoch != new.epoch:
-                    self._dirty_nodes.update(self._state.nodes.rows)
+            self._dirty_teams.add((row.team, row.gpu_type))
+        if "policies" in news:
+            self._dirty_attempts.update(self._state.attempts.rows)
+            self.failed.clear()
+        if "meta" in news:
+            self._dirty_nodes.update(self._state.nodes.rows)
+
+    def _note_attempt(self, key: AttemptKey, old: Attempt | None, new: Attempt | None) -> None:
+        row = new if new is not None else old
+        assert row is not None, "a change of nothing"
+        if new is None:
+            self._saved.discard(key)
+        if new is None and key not in self.entries:
+            self._dirty_attempts.discard(key)  # came and went while nobody asked
+        else:
+            self._dirty_attempts.add(key)
+        self._note_elastic(row, gone=new is None)
+        if old is None or new is None or (old.charged, old.ending) != (new.charged, new.ending):
+            self._dirty_teams.add((row.team, row.gpu_type))
 
     def saved(self, job: Job) -> None:
         """Less would be lost with the job than before: that matters to nobody until victims are compared."""

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands.changed import by_table
 from commands.entities import Node, NodeState
 from commands.plan import Ranks
 from commands.shape import ANYWHERE, charged_gpus, type_facts
@@ -125,7 +126,7 @@ def test_the_index_in_step_is_the_index_built_anew(data: st.DataObject) -> None:
             state.nodes.put(NodeIndex(index), data.draw(nodes(index)))
         freed = dict(capacity.freed)
         before = dict(capacity.free)
-        capacity.feed(state, state.accept())
+        capacity.follow(state, by_table(state.accept()))
         fresh = Capacity.of(state)
         assert capacity.picture() == fresh.picture()
         assert capacity.free == fresh.free

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from commands.changed import by_table
 from commands.plan import Ranks
 from commands.shape import charged_gpus
 from commands.state import State
@@ -352,7 +353,7 @@ def test_what_frees_gpus_is_counted() -> None:
     for fields, rises, total in steps:
         before = capacity.freed[H100]
         changed(state, 0, **fields)
-        capacity.feed(state, state.accept())
+        capacity.follow(state, by_table(state.accept()))
         assert (capacity.freed[H100] > before) == rises, fields
         assert capacity.total_schedulable == {H100: total}
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from commands.changed import by_table
 from commands.entities import Attempt, Job
 from commands.policy import Policy
 from commands.state import State
@@ -109,10 +110,10 @@ def test_pools_follow_the_policy_and_the_fleet() -> None:
     pools = Pools(state)
     state.nodes.put(NodeIndex(5), replace(state.nodes[NodeIndex(0)], index=NodeIndex(5), id=NodeId("n5")))
     changed(state, 1, block=BlockId("b"))
-    pools.feed(state.accept())
+    pools.follow(by_table(state.accept()))
     assert pools.home(waiting(interactive=True)) == ("serving", 0b100001)
     state.policies.put("", Policy())
-    pools.feed(state.accept())
+    pools.follow(by_table(state.accept()))
     assert pools.home(waiting(interactive=True)) == ("", 0)
 
 
@@ -191,7 +192,7 @@ def test_spares_are_there_while_the_gang_runs() -> None:
     pools = Pools(state)
     key = (JobId("j_gang"), 1)
     state.attempts.put(key, replace(state.attempts[key], ending=EndReason.CANCELLED))
-    pools.feed(state.accept())
+    pools.follow(by_table(state.accept()))
     assert spares_of(pools) == []
 
 
@@ -210,14 +211,14 @@ def test_a_spare_that_is_lent_stays_one() -> None:
     pools = Pools(state)
     put_job(state, "j_lent", PriorityClass.PREEMPTIBLE)
     run(state, 64, "j_lent")
-    pools.feed(state.accept())
+    pools.follow(by_table(state.accept()))
     assert spares_of(pools) == [64]
     put_job(state, "j_other", PriorityClass.RESEARCH)
     run(state, 64, "j_other")
-    pools.feed(state.accept())
+    pools.follow(by_table(state.accept()))
     assert spares_of(pools) == [65]
     changed(state, 65, broken=1)
-    pools.feed(state.accept())
+    pools.follow(by_table(state.accept()))
     assert spares_of(pools) == [66]
 
 
@@ -227,5 +228,5 @@ def test_spares_in_step_are_those_of_the_state_alone() -> None:
     pools = Pools(state)
     changed(state, 64, drained="repair")
     state.meta = replace(state.meta, n=7)
-    pools.feed(state.accept())
+    pools.follow(by_table(state.accept()))
     assert spares_of(pools) == spares_of(Pools(state)) == [65]

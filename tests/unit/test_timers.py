@@ -48,7 +48,7 @@ def test_another_policy_moves_every_time(granted: Scenario) -> None:
     """Also to earlier."""
     timers, at = Timers(granted.state), granted.at
     granted.given(policy(start_timeout_s=60))
-    timers.feed([Change("policies", "", None, granted.state.policy)])
+    timers.follow({"policies": [Change("policies", "", None, granted.state.policy)]})
     assert timers.due(Instant(at + 60_000)) == [A]
 
 
