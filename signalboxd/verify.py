@@ -81,6 +81,9 @@ async def run(args: argparse.Namespace) -> None:
         raise _usage("--site FILE or --file FILE: which log?")
     if args.jobs < 1:
         raise _usage(f"--jobs: {args.jobs}, at least 1")
+    for path in args.file:
+        if not path.is_file():
+            raise _usage(f"--file: {path}: {'it is no file' if path.exists() else 'there is no such file'}")
     if len(targets) == 1:
         code = await _one(targets[0], window, args)
     else:

@@ -165,8 +165,9 @@ class VictimIndex:
         for key in self._dirty_teams:
             borrowed = self._shares.borrowed(key)
             self._dirty_attempts |= borrowed ^ self._borrowed.get(key, frozenset())
-            # Of those it may be covered without what they have lent, which goes by what is left of the guarantee.
-            self._dirty_attempts |= self.elastic.keys() & borrowed
+            if self.elastic:
+                # Of those it may be covered without what they have lent, which goes by what is left of the guarantee.
+                self._dirty_attempts |= self.elastic.keys() & borrowed
             self._borrowed[key] = borrowed
         self._dirty_teams.clear()
 

@@ -76,7 +76,8 @@ def test_a_window_without_commits_is_no_verdict(files: dict[str, Path], words: l
     ("words", "code", "why"),
     [
         ([], 2, "--site FILE or --file FILE: which log?"),
-        (["--file", "there-is-none"], 75, "there-is-none: "),
+        (["--file", "there-is-none"], 2, "--file: there-is-none: there is no such file"),
+        (["--file", "/"], 2, "--file: /: it is no file"),
         (["--file", "there-is-none", "--from", "tomorrow"], 2, "'tomorrow': wanted a day"),
         (["--file", "there-is-none", "--from", "n:9", "--to", "n:8"], 2, "ends (n 8) before it begins (n 9)"),
         (["--file", "there-is-none", "--jobs", "0"], 2, "--jobs: 0, at least 1"),
