@@ -17,7 +17,7 @@ from events.ids import JobId, NodeIndex
 from events.job import JobHeld
 from events.memory import MemoryStore, Topic
 from projections import metrics
-from projections.database import connect, load_head
+from projections.database import PositionMoved, connect, load_head
 from projections.digest import differing
 from projections.moves import Moves
 from projections.worker import Projector, Stopped, batches, opened, run
@@ -85,6 +85,26 @@ async def test_of_two_projectors_only_one_moves_the_position(
     assert sorted(type(result).__name__ for result in done) == ["NoneType", "PositionMoved"]
     winner = waiting[49] if done[0] is None else waiting[39]
     assert await load_head(connection, story.cluster) == winner.head
+    assert await differing(connection, story.log) == []
+
+
+@pytest.mark.parametrize("begun", [0, 20])
+async def test_what_a_rival_has_projected_is_no_bad_log(
+    postgres_dsn: str, connection: asyncpg.Connection, begun: int
+) -> None:
+    """Who comes late finds rows of what it is about to project: it is refused, and neither stops nor alarms."""
+    story = await History(6).run(150)
+    waiting = await outcomes(story)
+    if begun:
+        async with opened(story.log, postgres_dsn) as projector:
+            await projector.project(waiting[:begun])
+    async with opened(story.log, postgres_dsn) as late:
+        async with opened(story.log, postgres_dsn) as rival:
+            await rival.project(waiting[begun:50])
+        with pytest.raises(PositionMoved):
+            await late.catch_up()
+    assert metrics.STOPPED.labels(story.cluster)._value.get() == 0
+    assert await load_head(connection, story.cluster) == waiting[49].head
     assert await differing(connection, story.log) == []
 
 
