@@ -96,10 +96,9 @@ def test_c_50_the_kill_comes_at_the_end_of_the_grace_to_the_moment(tmp_path: Pat
     with subprocess.Popen(["sleep", "100"]) as stubborn:
         shim.order_stop(kill_at, "stopped", "")
         assert 0.0 < shim.next_s() <= 0.05
-        shim.press([stubborn.pid], kill_at - 0.001)
-        assert shim.killing_since is None
-        shim.press([stubborn.pid], kill_at)
-        assert shim.killing_since == kill_at
+        for at, since in ((kill_at - 0.001, None), (kill_at, kill_at)):
+            shim.press([stubborn.pid], at)
+            assert shim.killing_since == since
         assert stubborn.wait(WITHIN_S) == -signal.SIGKILL
     shim.log.close_input()
     shim.log.close()
