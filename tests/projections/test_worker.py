@@ -23,7 +23,7 @@ from projections.moves import Moves
 from projections.worker import Projector, Stopped, batches, opened, run
 from tests.projections.histories import History
 from tests.projections.story import Story
-from tests.servers.waiting import until_async
+from tests.servers.waiting import WITHIN_S, until_async
 
 
 @pytest.fixture
@@ -177,11 +177,11 @@ async def test_it_follows_the_log_and_wakes_who_waits(postgres_dsn: str) -> None
     connection = await connect(postgres_dsn)
     projecting = asyncio.create_task(run(story.log, postgres_dsn))
     async with Moves(connection, postgres_dsn) as moves:
-        waiting = asyncio.create_task(moves.wait_for_seq(story.cluster, 2))
+        waiting = asyncio.create_task(moves.wait_for_seq(story.cluster, 2, WITHIN_S))
         await until_async(lambda: _listens(postgres_dsn), what="somebody listens")
         await story.job("a")
         assert await waiting == 2
-        assert await moves.wait_for_seq(story.cluster, 1) == 2
+        assert await moves.wait_for_seq(story.cluster, 1, WITHIN_S) == 2
         assert await moves.wait_for_seq(story.cluster, 3, timeout_s=0.05) == 2
         assert await moves.wait_for_seq("nowhere", 1, timeout_s=0.05) == 0
     assert metrics.SEQ.labels(story.cluster)._value.get() == 2
@@ -209,7 +209,7 @@ async def test_who_waits_is_answered_though_the_listener_died(postgres_dsn: str)
         await until_async(lambda: _listens(postgres_dsn), what="somebody listens")
         kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%read_moved%'"
         assert await connection.fetch(kill)
-        waiting = asyncio.create_task(moves.wait_for_seq(story.cluster, 2))
+        waiting = asyncio.create_task(moves.wait_for_seq(story.cluster, 2, WITHIN_S))
         await story.job("a")
         await caught_up(story, postgres_dsn)
         assert await waiting == 2
