@@ -25,7 +25,8 @@ from tests.servers.waiting import WITHIN_S, until, until_async
 
 pytestmark = pytest.mark.kafka
 
-_TRIALS = 15
+_TRIALS = 60
+"""Of 15 seen, the term came first in six: this test cannot choose which of two sockets the broker looks at first."""
 _WRITER = """
 import asyncio, sys
 from tests.contract.faults import freeze, requests_waiting
