@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from events import kafka_clients
 from events.chain import Dropped, DropReason
 from events.log import EventLog, UnknownOutcome
 from tests.contract.faults import freeze, requests_waiting
@@ -44,6 +45,12 @@ async def main(bootstrap, prefix, epoch):
 
 asyncio.run(main(*sys.argv[1:]))
 """
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request waits in the stopped broker for as long as that stands still; nobody dials it anew."""
+    monkeypatch.setattr(kafka_clients, "REQUEST_TIMEOUT_MS", int(WITHIN_S * 1000))
 
 
 @asynccontextmanager
