@@ -101,7 +101,7 @@ def test_a_bucket_fills_again_with_time() -> None:
 
 async def test_a_read_waits_for_its_min_seq_and_then_gives_up(postgres_dsn: str) -> None:
     """504 naming it, where the read models do not get there in time."""
-    async with site(postgres_dsn, patient(min_seq_wait_s=0.1)) as api:
+    async with site(postgres_dsn, patient(min_seq_wait_s=2.0)) as api:
         seq = (await api.submitted())["seq"]
         await api.level()
         assert (await api.get(f"/v1/queue?min_seq={seq}")).json()["length"] == 1
