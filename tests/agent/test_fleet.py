@@ -185,7 +185,7 @@ def test_a_torn_line_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_r_65_tasks_of_a_real_agent_survive_its_kill(
-    leader: Leader, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
+    leader: Leader, tmp_path: Path, processes: list[subprocess.Popen[bytes]], request: pytest.FixtureRequest
 ) -> None:
     """kill -9 and SIGTERM of a real agent leave a real task running; the agent after it reports its exit code."""
     port, node, lease = await leader.start(), NodeId("real"), LeaseId("j_1.1.0")
@@ -193,6 +193,7 @@ async def test_r_65_tasks_of_a_real_agent_survive_its_kill(
     processes.append(agent_process(port, tmp_path, *flags))
     await leader.until_beats(node)
     go = tmp_path / "go"
+    request.addfinalizer(go.touch)  # or the task of a test that failed would wait for ever
     script = f"while ! test -e {go}; do sleep 0.05; done; exit 9"
     leader.start_task(node, start_task("sh", "-c", script, gpu_uuids=(f"GPU-{node}-0",)))
     for number in (signal.SIGKILL, signal.SIGTERM):
