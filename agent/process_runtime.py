@@ -66,7 +66,7 @@ class _Task:
     limit_at: float | None = None
     kill_at: float | None = None
     status: dict[str, Any] = field(default_factory=dict)
-    status_stamp: tuple[int, int] = (0, 0)
+    status_stamp: tuple[int, int, int] = (0, 0, 0)
     said: tuple[object, ...] = ()
 
     def refresh(self) -> None:
@@ -74,9 +74,11 @@ class _Task:
         path = self.directory / "status.json"
         try:
             stat = path.stat()
-            if self.status_stamp != (stat.st_ino, stat.st_mtime_ns):
+            # The size too: a status may have the number of the last but one, and be written in the same tick.
+            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if self.status_stamp != stamp:
                 self.status = orjson.loads(path.read_bytes())
-                self.status_stamp = (stat.st_ino, stat.st_mtime_ns)
+                self.status_stamp = stamp
         except FileNotFoundError:
             return
 

@@ -112,9 +112,10 @@ class Shim:
         if self.kill_at < _NEVER:
             return "never_started", "stopped before it began"
         errors, errors_out = os.pipe()
+        shim = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self.become_task(errors_out)
+            self.become_task(errors_out, shim)
         os.close(errors_out)
         with os.fdopen(errors, "rb") as file:
             said = file.read()
@@ -131,7 +132,7 @@ class Shim:
         self.exit_code = int(code) or None
         return "exited" if self.exit_code else "start_failed", words
 
-    def become_task(self, errors: int) -> None:
+    def become_task(self, errors: int, shim: int) -> None:
         """In the child: turn into the task, or say why not (exit code, sentence). Does not return."""
         step: dict[str, str] = {}
         try:
@@ -141,6 +142,8 @@ class Shim:
                     signal.signal(number, signal.SIG_DFL)
             os.setsid()
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != shim:
+                os._exit(127)  # killed since the fork, it is not noticed any more: nobody would keep the task
             self.enter_cgroup()
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)

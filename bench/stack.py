@@ -56,7 +56,7 @@ async def steady(run: Stack) -> list[Figure]:
     wall_s = time.monotonic() - begun
     shares = {name: (used - cpu[name]) / wall_s for name, used in run.cpu_s().items()}
     beats_a_s = (await _beats(run) - beats) / wall_s
-    await kalos.all_ended(run, within_s=120)
+    await kalos.all_ended(run)
     starts = _starts(run, made)
     case = f"{RATE} submissions a second, {NODES} agents"
     return [

@@ -9,7 +9,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.admin.new_partitions import NewPartitions
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from events.envelope import RECORD_BYTES_MAX
 from events.ids import ClusterId
@@ -66,7 +66,8 @@ async def create_topic(site: KafkaSite, topic: str) -> None:
         for name, code, *rest in answer.topic_errors:
             if code not in (0, TopicAlreadyExistsError.errno):
                 raise LogUnusable(f"topic {name} cannot be made: {for_code(code).__name__} {rest}")
-        if len(await _partitions(admin, topic)) < count:
+        # It is there: who does not know of it has yet to hear.
+        if len(await _partitions(admin, topic, appears_s=_SETTLE_S)) < count:
             await admin.create_partitions({topic: NewPartitions(count)})
             await _partitions(admin, topic, at_least=count)
 
@@ -107,8 +108,10 @@ def _retention(config: Mapping[str, str], keeps_all: bool) -> list[str]:
     return problems
 
 
-async def _partitions(admin: AIOKafkaAdminClient, topic: str, at_least: int = 1) -> list[dict[str, Any]]:
-    """The topic's partitions, once each has a leader. Raises LogUnusable where there is no such topic."""
+async def _partitions(
+    admin: AIOKafkaAdminClient, topic: str, at_least: int = 1, *, appears_s: float = _APPEAR_S
+) -> list[dict[str, Any]]:
+    """The topic's partitions, once each has a leader. Raises LogUnusable where there is no such topic in time."""
     begun = asyncio.get_running_loop().time()
     while True:
         described: dict[str, Any] = (await admin.describe_topics([topic]))[0]
@@ -116,7 +119,7 @@ async def _partitions(admin: AIOKafkaAdminClient, topic: str, at_least: int = 1)
         if len(partitions) >= at_least and all(p["leader"] >= 0 for p in partitions):
             return partitions
         waited_s = asyncio.get_running_loop().time() - begun
-        if not partitions and waited_s > _APPEAR_S:
+        if not partitions and waited_s > appears_s:
             raise LogUnusable(f"topic {topic}: {for_code(described['error_code']).__name__}")
         if waited_s > _SETTLE_S:
             raise LogUnavailable(f"topic {topic} has partitions without a leader")
@@ -124,11 +127,17 @@ async def _partitions(admin: AIOKafkaAdminClient, topic: str, at_least: int = 1)
 
 
 async def _config(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
-    answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    code, message, _, _, entries = answers[0].resources[0][:5]
-    if code:
-        raise LogUnusable(f"topic {topic}: {for_code(code).__name__} {message}")
-    return {entry[0]: entry[1] for entry in entries}
+    """Of a topic that some broker has told of: each question goes to any of them, and another may not know it yet."""
+    begun = asyncio.get_running_loop().time()
+    while True:
+        answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        code, message, _, _, entries = answers[0].resources[0][:5]
+        if not code:
+            return {entry[0]: entry[1] for entry in entries}
+        waited_s = asyncio.get_running_loop().time() - begun
+        if code != UnknownTopicOrPartitionError.errno or waited_s > _SETTLE_S:
+            raise LogUnusable(f"topic {topic}: {for_code(code).__name__} {message}")
+        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -203,7 +203,7 @@ _TELL = "WITH moved AS ({}) SELECT pg_notify('" + CHANNEL + "', seq || ' ' || $1
 async def move(connection: Connection, cluster: str, old: Head, new: Head) -> None:
     """Compare and swap the position, and tell who waits. Raises PositionMoved: one row or abort (P-4).
 
-    First in its transaction: a rival waits for the row here, before it has written anything, and then gives up.
+    First in its transaction: a rival waits for the row here, before it has read or written anything, and then gives up.
     """
     after = dataclasses.astuple(position_row(cluster, new))
     if old.offset < 0:

@@ -87,15 +87,19 @@ class Projector:
         return outcomes
 
     async def project(self, outcomes: Sequence[Outcome]) -> None:
-        """Fold one batch and store it together with the position. After any error this projector is of no use."""
+        """Fold one batch and store it together with the position. After any error this projector is of no use.
+
+        The position is moved before any row is read: what a rival made of the same records must not meet the fold,
+        which would take it for a log that cannot be projected.
+        """
         began = time.perf_counter()
         new = outcomes[-1].head
         records = [outcome.record() for outcome in outcomes if isinstance(outcome, Accepted)]
-        await self._load(records)
-        for record in records:
-            fold(self.rows, record)
         async with self.connection.transaction():
             await move(self.connection, self.cluster, self.head, new)
+            await self._load(records)
+            for record in records:
+                fold(self.rows, record)
             await save(self.connection, self.rows.changed())
         self.rows.settle()
         metrics.EVENTS.labels(self.cluster).inc(new.seq - self.head.seq)

@@ -27,6 +27,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 # Below the range from which Linux takes the ports of outgoing connections (32768 up): a port in that range
 # may be taken by any client while our server is down, and then the server cannot come back on it.
 _PORTS = range(10_240, 32_768)
+_given: set[int] = set()
 
 
 def spawn(
@@ -60,14 +61,18 @@ def end(child: subprocess.Popen[bytes], *signals: signal.Signals, patience_s: fl
 
 
 def free_port() -> int:
-    """A loopback TCP port that nobody listens on now. Another may take it first: be ready to ask again."""
+    """A loopback TCP port that nobody listens on now, and that this process was not given before: what is to listen
+    there may not have begun. A stranger may take it first: be ready to ask again."""
     for port in random.sample(_PORTS, k=200):
+        if port in _given:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise OSError("no free TCP port found on 127.0.0.1")
 

@@ -44,6 +44,23 @@ def task(*command: str, exec_before: float = float("inf"), limit_at: float | Non
     return TaskStart(message=start_task(*command, **changes), exec_before=min(exec_before, 1e12), limit_at=limit_at)
 
 
+def shim_spec(*command: str) -> dict[str, object]:
+    """What a shim gets for a task without limits."""
+    return {
+        "command": [*command],
+        "workdir": None,
+        "exec_before": 1e12,
+        "limit_at": None,
+        "grace_s": 5,
+        "margin_s": 0,
+        "isolation_s": None,
+        "unkillable_s": 10,
+        "renewed": "",
+        "cgroup": None,
+        "log_bytes_max": 1000,
+    }
+
+
 def identity(node: str = "n-1", incarnation: str = "i-1") -> Identity:
     """An agent's."""
     return Identity(

@@ -15,7 +15,7 @@ from scheduler.link import (
     StartTask,
     TaskEndedReport,
 )
-from tests.servers.waiting import until_async
+from tests.servers.waiting import WITHIN_S, until_async
 
 
 class Leader:
@@ -54,7 +54,15 @@ class Leader:
             message for _, message in self.reports if isinstance(message, TaskEndedReport) and message.lease_id == lease
         ]
 
-    async def until_beats(self, *nodes: NodeId, within_s: float = 20.0) -> None:
+    async def until_registered(self, node: NodeId, times: int) -> None:
+        """So often in all. What an agent said that is gone by then may still be on its way before that, not after."""
+
+        async def there() -> bool:
+            return len(self.registers[node]) >= times
+
+        await until_async(there, what=f"{node} registered {times} times")
+
+    async def until_beats(self, *nodes: NodeId, within_s: float = WITHIN_S) -> None:
         async def all_beat() -> bool:
             return all(node in self.beats for node in nodes)
 

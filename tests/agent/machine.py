@@ -12,7 +12,7 @@ from agent.processes import all_pids, marked
 from events.ids import LeaseId
 from scheduler.link import Phase
 from tests.agent.builders import GPU, LEASE
-from tests.servers.waiting import until
+from tests.servers.waiting import WITHIN_S, until
 
 
 class Machine:
@@ -34,12 +34,12 @@ class Machine:
         self.seen += self.runtime.poll()
         return self.seen
 
-    def until_phase(self, phase: Phase, within_s: float = 15.0) -> Observed:
+    def until_phase(self, phase: Phase, within_s: float = WITHIN_S) -> Observed:
         return until(
             lambda: next((seen for seen in self.look() if seen.phase is phase), None), within_s=within_s, what=phase
         ) or pytest.fail(phase)
 
-    def ended(self, within_s: float = 15.0) -> Observed:
+    def ended(self, within_s: float = WITHIN_S) -> Observed:
         return self.until_phase(Phase.ENDED, within_s)
 
     def processes(self) -> dict[int, str]:
@@ -52,6 +52,10 @@ class Machine:
     def status(self) -> str:
         path = self.state / "leases" / LEASE / "status.json"
         return path.read_text() if path.exists() else ""
+
+    def touch(self, name: str) -> None:
+        """Make a file in the folder that LEASE works in: its task waits for it."""
+        (self.state / "leases" / LEASE / "work" / name).touch()
 
     def shims(self) -> list[int]:
         wanted = str(self.state / "leases").encode()

@@ -1,7 +1,7 @@
 """What an agent may obey, rule by rule."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.book import SETTLED_MAX, Book
@@ -12,7 +12,6 @@ from events.task import TaskEnd
 from scheduler.link import Phase, StartTask, StopTask, TaskEndedReport
 from tests.agent.builders import GPU, LEASE, start_task, stop_task
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HERE = {GPU, "GPU-n-1-1"}
 
 
@@ -176,7 +175,6 @@ _STOPS = st.builds(
 )
 
 
-@PATIENT
 @given(st.lists(st.one_of(_STARTS, _STOPS, st.just("die"), st.just("settle")), max_size=20))
 def test_p_17_whatever_comes_in_whatever_order_no_lease_starts_twice(
     steps: list[StartTask | StopTask | str],

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from events.task import TaskEnd
 from scheduler.link import Phase
 from tests.agent.builders import start_task
 from tests.agent.leader import Leader
-from tests.servers.waiting import until
+from tests.servers.waiting import WITHIN_S, until
 
 ROOT = Path(__file__).parents[2]
 NODE = NodeId("n-0003")
@@ -97,17 +96,18 @@ async def test_virtual_tasks_survive_the_kill_of_their_fleet(
     await leader.until_beats(NODE)
     leader.start_task(NODE, start_task(**start(NODE, "j_long.1.0", 2.5)))
     leader.start_task(NODE, start_task(**start(NODE, "j_short.1.0", 0.5) | {"gpu_uuids": (f"GPU-{NODE}-1",)}))
-    await leader.until_phase(NODE, LeaseId("j_long.1.0"), Phase.RUNNING)
+    ledger = tmp_path / "ledger.jsonl"
+    await asyncio.to_thread(until, lambda: ledger.read_bytes().count(b'"task"') == 2, what="both have begun")
     processes[0].send_signal(signal.SIGKILL)
     processes[0].wait()
-    leader.beats.clear()
     processes.append(agent_process(port, tmp_path, "--simulate", "5"))
+    await leader.until_registered(NODE, 2)
     await leader.until_beats(NODE)
     leader.start_task(NODE, start_task(**start(NODE, "j_long.1.0", 2.5)))
     for lease in ("j_long.1.0", "j_short.1.0"):
         ended = await leader.until_ended(LeaseId(lease))
         assert (ended.end, ended.exit_code) == (TaskEnd.EXITED, 4)
-    lines = [orjson.loads(line) for line in (tmp_path / "ledger.jsonl").read_bytes().splitlines()]
+    lines = [orjson.loads(line) for line in ledger.read_bytes().splitlines()]
     assert overlaps(lines) == []
     begun = {line["lease"]: line["task"]["begun_at"] for line in lines if "task" in line}
     took = {line["lease"]: line["ended_at"] - begun[line["lease"]] for line in lines if "ended_at" in line}
@@ -124,8 +124,8 @@ async def test_nodes_can_be_silenced_and_powered_off(leader: Leader, tmp_path: P
         leader.start_task(NODE, start_task(**start(NODE, "j_1.1.0", 60)))
         await leader.until_phase(NODE, LeaseId("j_1.1.0"), Phase.RUNNING)
         await fleet.silence(NODE)
-        leader.beats.clear()
         fleet.wake(NODE)
+        await leader.until_registered(NODE, 2)
         await leader.until_phase(NODE, LeaseId("j_1.1.0"), Phase.RUNNING)
         await fleet.power_off(NODE)
         fleet.wake(NODE)
@@ -136,7 +136,7 @@ async def test_nodes_can_be_silenced_and_powered_off(leader: Leader, tmp_path: P
 
 
 async def test_agents_follow_a_new_leader(tmp_path: Path) -> None:
-    """When the leader goes, all agents are with its successor in a few seconds, and tell it what runs."""
+    """When the leader goes, all agents come to its successor by themselves, and tell it what runs."""
     first, second = Leader(epoch=1), Leader(epoch=2)
     ports = [await first.start(), await second.gateway.start("127.0.0.1:0")]
     plan = FleetPlan(nodes=50)
@@ -147,9 +147,7 @@ async def test_agents_follow_a_new_leader(tmp_path: Path) -> None:
         await first.until_phase(NODE, LeaseId("j_1.1.0"), Phase.RUNNING)
         await first.gateway.shutdown()
         await second.gateway.open(second.epoch, second._hear)
-        before = time.monotonic()
         await second.until_beats(*plan.node_ids())
-        assert time.monotonic() - before < 8
         assert second.registers[NODE][-1].running[0].lease_id == "j_1.1.0"
         assert second.registers[NODE][-1].epoch_floor == 1
     await second.gateway.shutdown()
@@ -187,7 +185,7 @@ def test_a_torn_line_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_r_65_tasks_of_a_real_agent_survive_its_kill(
-    leader: Leader, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
+    leader: Leader, tmp_path: Path, processes: list[subprocess.Popen[bytes]], request: pytest.FixtureRequest
 ) -> None:
     """kill -9 and SIGTERM of a real agent leave a real task running; the agent after it reports its exit code."""
     port, node, lease = await leader.start(), NodeId("real"), LeaseId("j_1.1.0")
@@ -195,14 +193,15 @@ async def test_r_65_tasks_of_a_real_agent_survive_its_kill(
     processes.append(agent_process(port, tmp_path, *flags))
     await leader.until_beats(node)
     go = tmp_path / "go"
+    request.addfinalizer(go.touch)  # or the task of a test that failed would wait for ever
     script = f"while ! test -e {go}; do sleep 0.05; done; exit 9"
     leader.start_task(node, start_task("sh", "-c", script, gpu_uuids=(f"GPU-{node}-0",)))
     for number in (signal.SIGKILL, signal.SIGTERM):
         await leader.until_phase(node, lease, Phase.RUNNING)
         processes[-1].send_signal(number)
-        assert processes[-1].wait(10) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
-        leader.beats.clear()
+        assert processes[-1].wait(WITHIN_S) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
         processes.append(agent_process(port, tmp_path, *flags))
+        await leader.until_registered(node, len(processes))
     await leader.until_phase(node, lease, Phase.RUNNING)
     assert leader.ends(lease) == []
     go.touch()
@@ -217,4 +216,4 @@ def test_one_agent_per_state_directory(tmp_path: Path, processes: list[subproces
     processes.append(agent_process(1, tmp_path, *flags))
     until((tmp_path / "book.json").exists)
     processes.append(agent_process(1, tmp_path, *flags))
-    assert processes[1].wait(20) != 0
+    assert processes[1].wait(WITHIN_S) != 0

@@ -24,7 +24,7 @@ from scheduler.link import (
     TailLog,
     ToAgent,
 )
-from tests.servers.waiting import until_async
+from tests.servers.waiting import WITHIN_S, until_async
 
 NODE = NodeId("n-1")
 REGISTERED = Registered(epoch=Epoch(3))
@@ -93,7 +93,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 async def received(stream: GrpcStream) -> ToAgent | None:
     """The next message, before long."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_S):
         return await stream.receive()
 
 
@@ -263,7 +263,7 @@ async def ask_tail(channel: grpc.aio.Channel, token: str | None = None, node: st
         response_deserializer=pb.TailReply.FromString,
     )
     request = pb.TailRequest(lease_id="j.1.0", url="http://api/1", token="t", follow=True, from_byte=7, node_id=node)
-    reply: pb.TailReply = await method(request, metadata=bearer(token), timeout=5.0)
+    reply: pb.TailReply = await method(request, metadata=bearer(token), timeout=WITHIN_S)
     return reply
 
 
@@ -296,7 +296,7 @@ async def test_a_reconnect_storm_loses_no_stream(cluster: Cluster) -> None:
     streams = [cluster.dial() for _ in range(3000)]
     for number, stream in enumerate(streams):
         stream.send(register(node=NodeId(f"n-{number}")))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WITHIN_S):
         answers = await asyncio.gather(*[stream.receive() for stream in streams])
     assert answers == [REGISTERED] * 3000
     assert cluster.gateway.session_count() == 3000

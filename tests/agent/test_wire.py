@@ -3,7 +3,7 @@
 import typing
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import wire
@@ -12,7 +12,6 @@ from events.node import GpuSlot
 from events.task import TaskEnd
 from scheduler import link
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _INT = st.integers(0, 2**62)
 _TEXT = st.text(max_size=8)
 _GRANT = st.tuples(_INT, _INT)
@@ -56,7 +55,6 @@ _FROM_AGENT = st.one_of(*[_any(kind) for kind in typing.get_args(link.FromAgent)
 _TO_AGENT = st.one_of(*[_any(kind) for kind in typing.get_args(link.ToAgent)])
 
 
-@PATIENT
 @given(st.lists(_FROM_AGENT, max_size=4))
 def test_what_agents_say_comes_back_equal(messages: list[link.FromAgent]) -> None:
     """Any list of messages of an agent survives the bytes of the wire, in order."""
@@ -64,7 +62,6 @@ def test_what_agents_say_comes_back_equal(messages: list[link.FromAgent]) -> Non
     assert wire.from_agent(pb.AgentMessage.FromString(encoded)) == messages
 
 
-@PATIENT
 @given(st.lists(_TO_AGENT, max_size=4))
 def test_what_schedulers_say_comes_back_equal(messages: list[link.ToAgent]) -> None:
     """Any list of messages to an agent survives the bytes of the wire, in order."""

@@ -11,8 +11,10 @@ from typing import Any
 import asyncpg
 import httpx
 import orjson
+import pytest
 from fastapi import FastAPI
 
+from api import reads
 from api.app import create_app
 from api.auth import parse_tokens
 from api.context import ApiContext, LogTail
@@ -22,7 +24,7 @@ from events.memory import MemoryCommandLog, MemoryEventLog, MemoryStore
 from projections.worker import opened
 from scheduler.control import migrate
 from tests.api.leader import Leader
-from tests.servers.waiting import until_async
+from tests.servers.waiting import WITHIN_S, until_async
 
 CLUSTER = ClusterId("eu-1")
 TOKENS = [
@@ -53,6 +55,12 @@ def token_file() -> bytes:
     return orjson.dumps(
         [{**entry, "sha256": hashlib.sha256(token_of(str(entry["name"])).encode()).hexdigest()} for entry in TOKENS]
     )
+
+
+def patient(**changes: Any) -> ApiSettings:
+    """Settings under which nobody gives up where all is well, however slow the machine; with changes."""
+    waits = dict.fromkeys(("answer_wait_s", "position_wait_s", "min_seq_wait_s", "tail_wait_s"), WITHIN_S)
+    return ApiSettings(**{**waits, **changes})
 
 
 def new_key() -> str:
@@ -96,6 +104,15 @@ class Site:
         document: dict[str, Any] = answer.json()
         return document
 
+    async def level(self) -> None:
+        """Wait until the read models hold all that the log holds."""
+        services = self.app.state.services
+
+        async def there() -> bool:
+            return bool((await services.reads.head()).seq == services.follower.head.seq == self.leader.head.seq)
+
+        await until_async(there, what="the read models are at the end of the log")
+
     def lead(self) -> None:
         """Have commands answered from now on."""
         self.tasks.append(asyncio.create_task(self.leader.run()))
@@ -124,11 +141,14 @@ async def site(
         commands=MemoryCommandLog(store, CLUSTER),
         postgres_dsn=dsn,
         tokens=parse_tokens(token_file()),
-        settings=settings or ApiSettings(position_wait_s=2.0),
+        settings=settings or patient(),
         tail=tail,
     )
     app = create_app(context)
     async with contextlib.AsyncExitStack() as stack:
+        patched = stack.enter_context(pytest.MonkeyPatch.context())
+        for wait in ("_MIRROR_WAIT_S", "SHARES_WAIT_S"):
+            patched.setattr(reads, wait, WITHIN_S)
         if projecting:
             projector = await stack.enter_async_context(opened(MemoryEventLog(store, CLUSTER), dsn))
             await projector.catch_up()

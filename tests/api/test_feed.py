@@ -7,12 +7,10 @@ import orjson
 import pytest
 
 from api.feed import Feed, FeedEvent, Filter
-from api.settings import ApiSettings
 from events.ids import ClusterId
 from events.memory import MemoryEventLog
 from projections.database import connect, recreate
-from tests.api.site import Site, site
-from tests.servers.waiting import until_async
+from tests.api.site import Site, patient, site
 
 
 async def _lines(api: Site, path: str, **more: Any) -> list[dict[str, Any]]:
@@ -56,12 +54,12 @@ async def test_filters_are_the_same_for_the_past_and_the_present(postgres_dsn: s
     """What the read models, the log and the memory serve is the same, filtered or not."""
     filters = ["", "&type=job.*", "&type=job.queued,quota.changed", "&team=vision", "&team=pretrain&type=job.submitted"]
     answers: list[list[Any]] = []
-    for settings in (ApiSettings(), ApiSettings(feed_ring_events=2)):
+    for settings in (patient(), patient(feed_ring_events=2)):
         async with site(postgres_dsn, settings) as api:
             for number in range(20):
                 await api.submitted(who="root", key=f"k{number}", team=("pretrain", "vision")[number % 2])
             services = api.app.state.services
-            await _catch_up(api)
+            await api.level()
             live = [await _lines(api, f"/v1/events?after=0{extra}") for extra in filters]
             past = Feed(MemoryEventLog(api.store, ClusterId("eu-1")), services.reads, 10, 0.0)
             past.begin(services.follower.head)
@@ -82,16 +80,6 @@ def services_filter(extra: str) -> Filter:
     given = dict(part.split("=") for part in extra.split("&") if part)
     types = frozenset(given["type"].split(",")) if "type" in given else frozenset[str]()
     return Filter(types=types, team=given.get("team"), job_id=None)
-
-
-async def _catch_up(api: Site) -> None:
-    """Wait until the read models hold all that the log holds."""
-    services = api.app.state.services
-
-    async def level() -> bool:
-        return bool((await services.reads.head()).seq == services.follower.head.seq)
-
-    await until_async(level)
 
 
 async def _forget(dsn: str) -> None:
@@ -176,7 +164,7 @@ async def test_while_the_read_models_are_rebuilt_a_follower_waits(postgres_dsn: 
     async with site(postgres_dsn, projecting=True) as api:
         await api.submitted()
         services = api.app.state.services
-        await _catch_up(api)
+        await api.level()
         end = services.feed.end
         past = Feed(MemoryEventLog(api.store, ClusterId("eu-1")), services.reads, 10, 0.0)
         past.begin(services.follower.head)
@@ -210,7 +198,7 @@ async def test_following_over_http_streams(api: Site) -> None:
 
 async def test_a_caller_has_so_many_feeds_and_no_more(postgres_dsn: str) -> None:
     """One that was closed is free again; those that ended count no more."""
-    async with site(postgres_dsn, ApiSettings(feeds_per_principal_max=1)) as api:
+    async with site(postgres_dsn, patient(feeds_per_principal_max=1)) as api:
         assert [(await api.get("/v1/events")).status_code for _ in range(3)] == [200, 200, 200]
         received: asyncio.Queue[bytes] = asyncio.Queue()
         open_feed = asyncio.create_task(_stream(api, received))

@@ -1,6 +1,5 @@
 """Every bad field of a submission is refused by name, and what is secret is not repeated."""
 
-import time
 from typing import Any
 
 import pytest
@@ -293,9 +292,9 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
 def test_the_search_for_credentials_takes_linear_time(text: str) -> None:
-    """A megabyte of anything is looked through in well under the second that all else would wait."""
-    began = time.process_time()
-    looks_like_credential(text)
-    assert time.process_time() - began < 1.0
+    """A megabyte of anything is looked through once. Looked through again from each of its characters, it would take
+    an hour and not a quarter of a second, and all else would wait."""
+    assert looks_like_credential(text) is text.startswith("sk-proj-")

@@ -9,9 +9,8 @@ import pytest
 
 from api.problems import TITLES
 from api.rate import Rates
-from api.settings import ApiSettings
 from events.memory import Topic
-from tests.api.site import CLUSTER, JOB, Site, site
+from tests.api.site import CLUSTER, JOB, Site, patient, site
 from tests.servers.waiting import until_async
 
 
@@ -81,7 +80,7 @@ async def test_headers_are_bounded(api: Site) -> None:
 
 async def test_a_caller_over_its_rate_is_told_when_to_come_again(postgres_dsn: str) -> None:
     """Others are not held up by it."""
-    async with site(postgres_dsn, ApiSettings(rate_per_s=0.001, rate_burst=3)) as api:
+    async with site(postgres_dsn, patient(rate_per_s=0.001, rate_burst=3)) as api:
         answers = [await api.get("/v1/cluster") for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
         assert int(answers[3].headers["retry-after"]) >= 1
@@ -102,8 +101,9 @@ def test_a_bucket_fills_again_with_time() -> None:
 
 async def test_a_read_waits_for_its_min_seq_and_then_gives_up(postgres_dsn: str) -> None:
     """504 naming it, where the read models do not get there in time."""
-    async with site(postgres_dsn, ApiSettings(min_seq_wait_s=0.1)) as api:
+    async with site(postgres_dsn, patient(min_seq_wait_s=2.0)) as api:
         seq = (await api.submitted())["seq"]
+        await api.level()
         assert (await api.get(f"/v1/queue?min_seq={seq}")).json()["length"] == 1
         late = await api.get("/v1/queue?min_seq=100000")
         _is_problem(late, 504, "not_yet")
@@ -113,7 +113,7 @@ async def test_a_read_waits_for_its_min_seq_and_then_gives_up(postgres_dsn: str)
 
 async def test_without_projection_the_position_is_unknown_and_the_job_is_known(postgres_dsn: str) -> None:
     """No figure rather than a wrong one; and the job may be cancelled by its team already."""
-    async with site(postgres_dsn, ApiSettings(position_wait_s=0.05), projecting=False) as api:
+    async with site(postgres_dsn, patient(position_wait_s=0.05), projecting=False) as api:
         job = await api.submitted()
         assert (job["state"], job["queue_position"]) == ("QUEUED", None)
         cancelled = await api.request("DELETE", f"/v1/jobs/{job['job_id']}")

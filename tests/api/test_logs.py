@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import httpx
 
 from api.context import TailRefused
-from api.settings import ApiSettings
 from events.ids import LeaseId, NodeId
-from tests.api.site import Site, site
+from tests.api.site import Site, patient, site
 
 CHUNKS = [b"epoch 1\n", b"\xff\x00binary\n", b"epoch 2\n"]
 
@@ -59,7 +58,7 @@ async def _running(api: Site, agent: Agent) -> str:
 async def test_a_log_is_relayed_byte_by_byte(postgres_dsn: str) -> None:
     """The lease is that of the job's newest attempt; the token is good once."""
     agent = Agent()
-    async with site(postgres_dsn, ApiSettings(tail_url="http://api"), tail=agent) as api:
+    async with site(postgres_dsn, patient(tail_url="http://api"), tail=agent) as api:
         path = await _running(api, agent)
         seq = api.leader.head.seq
         answer = await api.get(f"{path}/logs?rank=0&from_byte=5&follow=true&min_seq={seq}")
@@ -74,7 +73,7 @@ async def test_a_log_is_relayed_byte_by_byte(postgres_dsn: str) -> None:
 async def test_a_log_that_is_not_there_is_told_apart(postgres_dsn: str) -> None:
     """No such rank, no leader, no word from the node, no such job."""
     agent = Agent(silent=True)
-    async with site(postgres_dsn, ApiSettings(tail_url="http://api", tail_wait_s=0.1), tail=agent) as api:
+    async with site(postgres_dsn, patient(tail_url="http://api", tail_wait_s=0.1), tail=agent) as api:
         path = await _running(api, agent)
         seq = api.leader.head.seq
         assert (await api.get(f"{path}/logs?rank=1&min_seq={seq}")).json()["code"] == "log_not_there"
@@ -88,7 +87,7 @@ async def test_a_log_that_is_not_there_is_told_apart(postgres_dsn: str) -> None:
 async def test_a_wrong_token_uploads_nothing(postgres_dsn: str) -> None:
     """Nor does a right one for another log."""
     agent = Agent(silent=True)
-    async with site(postgres_dsn, ApiSettings(tail_url="http://api", tail_wait_s=5.0), tail=agent) as api:
+    async with site(postgres_dsn, patient(tail_url="http://api"), tail=agent) as api:
         path = await _running(api, agent)
         reading = asyncio.create_task(api.get(f"{path}/logs?min_seq={api.leader.head.seq}"))
         await agent.asking.wait()

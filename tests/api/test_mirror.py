@@ -25,10 +25,10 @@ from tests.api.leader import AT, Leader
 from tests.builders import H100, job_id, spec
 from tests.properties.histories import History
 from tests.scenario import fold_log
+from tests.servers.waiting import WITHIN_S
 
 CLUSTER = ClusterId("eu-1")
 NOW = Instant(AT + 3_600_000)
-WAIT_S = 10.0
 A = JobId("j_a")
 
 
@@ -65,7 +65,7 @@ class Lead:
 
 async def factors(mirror: Mirror, job: JobId = A) -> list[Factor] | None:
     """What it says, given time."""
-    found = await mirror.why(job, NOW, WAIT_S)
+    found = await mirror.why(job, NOW, WITHIN_S)
     return None if found is None else [reason.factor for reason in found]
 
 

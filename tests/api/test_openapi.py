@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from schemathesis.checks import content_type_conformance, status_code_conformanc
 
 from api.main import configured
 from api.settings import ApiSettings
-from signalboxd.child import free_port
 from tests.api.site import Site, site, token_of
 from tests.servers.waiting import until
 
@@ -37,14 +37,14 @@ async def test_every_operation_documents_its_problems(api: Site) -> None:
     assert "env" in document["components"]["schemas"]["JobSubmission"]["properties"]
 
 
-async def _serve(dsn: str, port: int, stop: threading.Event) -> None:
+async def _serve(dsn: str, taken: socket.socket, stop: threading.Event) -> None:
     limits = ApiSettings(min_seq_wait_s=0.01, rate_per_s=1e6, rate_burst=1e6, position_wait_s=0.2, answer_wait_s=1.0)
     async with site(dsn, limits) as api:
-        server = uvicorn.Server(configured(api.app, "127.0.0.1", port))
+        server = uvicorn.Server(configured(api.app, "127.0.0.1", 0))
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         with contextlib.suppress(AttributeError):
             server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-        serving = asyncio.create_task(server.serve())
+        serving = asyncio.create_task(server.serve(sockets=[taken]))
         await asyncio.to_thread(stop.wait)
         server.should_exit = True
         await serving
@@ -53,15 +53,16 @@ async def _serve(dsn: str, port: int, stop: threading.Event) -> None:
 @pytest.fixture
 def described(postgres_dsn: str) -> Iterator[Any]:
     """The description of an api that is served over HTTP by a thread of its own."""
-    port, stop = free_port(), threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(_serve(postgres_dsn, port, stop)))
-    thread.start()
-    try:
-        until(lambda: _answers(port), what="the api answers")
-        yield schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
-    finally:
-        stop.set()
-        thread.join()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port, stop = taken.getsockname()[1], threading.Event()
+        thread = threading.Thread(target=lambda: asyncio.run(_serve(postgres_dsn, taken, stop)))
+        thread.start()
+        try:
+            until(lambda: _answers(port), what="the api answers")
+            yield schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
+        finally:
+            stop.set()
+            thread.join()
 
 
 def _answers(port: int) -> bool:

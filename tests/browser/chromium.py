@@ -8,6 +8,8 @@ from shutil import which
 
 from playwright.sync_api import Browser, Playwright, sync_playwright
 
+from tests.servers.waiting import WITHIN_S
+
 NAMES = ("chromium", "google-chrome", "google-chrome-stable", "chrome")
 """As distributions call it. Ubuntu's `chromium-browser` may be a stub that only asks for a snap: it is not one."""
 FLAGS = (
@@ -31,7 +33,7 @@ def find(playwright: Playwright) -> str:
 
 def launch(playwright: Playwright) -> Browser:
     """A browser without a screen."""
-    return playwright.chromium.launch(executable_path=find(playwright), args=list(FLAGS))
+    return playwright.chromium.launch(executable_path=find(playwright), args=list(FLAGS), timeout=WITHIN_S * 1000)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from replay.report import write_report
 from tests.replay.made_up import made_up_day
+from tests.servers.waiting import WITHIN_S
 
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 PLOTS = ("hours", "allocation", "waits", "fairness", "lost", "stranded")
@@ -51,6 +52,7 @@ def opened(browser: Browser, report: Path) -> Iterator[Callable[..., Seen]]:
 
     def open_report(**how: Any) -> Seen:
         windows.append(browser.new_context(offline=True, **how))
+        windows[-1].set_default_timeout(WITHIN_S * 1000)
         seen = Seen(page=windows[-1].new_page(), address=report.as_uri())
         seen.page.on("request", lambda request: seen.requests.append(request.url))
         seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.servers.waiting import WITHIN_S
+
 ENTRY = "from signalbox.cli import main; main()"
 
 
@@ -24,7 +26,7 @@ class Command:
         """Run to the end."""
         return subprocess.run(
             self.words(*words), input=stdin, env=self.environment(**env), cwd=self.folder, capture_output=True,
-            text=True, timeout=60, check=False,
+            text=True, timeout=WITHIN_S, check=False,
         )  # fmt: skip
 
     def start(self, *words: str, **env: str) -> subprocess.Popen[str]:

@@ -16,7 +16,7 @@ from signalbox import Client, Profile, Refused
 from tests.api.site import JOB, Site, token_of
 from tests.api.site import site as running
 from tests.client.command import Command
-from tests.servers.waiting import until_async
+from tests.servers.waiting import WITHIN_S, until_async
 
 pytestmark = pytest.mark.postgres
 SPEC = {name: value for name, value in JOB.items() if name != "team"}
@@ -55,7 +55,7 @@ async def test_the_client_speaks_the_apis_forms(served: tuple[Site, Profile]) ->
     site, profile = served
 
     def calls() -> str:
-        with Client(profile, patience_s=5) as client:
+        with Client(profile, patience_s=WITHIN_S) as client:
             made = client.submit({**JOB, "name": "llm", "labels": {"run": "a"}}, "k-1")
             assert client.submit({**JOB, "name": "llm", "labels": {"run": "a"}}, "k-1").id == made.id
             job = client.job(made.id)
@@ -92,7 +92,7 @@ async def test_the_client_speaks_the_apis_forms(served: tuple[Site, Profile]) ->
     await site.leader.start(id)
 
     def ends() -> None:
-        with Client(profile, patience_s=5) as client:
+        with Client(profile, patience_s=WITHIN_S) as client:
             assert client.job(id).state in ("QUEUED", "STARTING", "RUNNING")
             assert client.cancel(id)["state"] == "CANCELLING"
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.command import Command
 from tests.client.scripted import Answer, Asked, ScriptedApi, problem
-from tests.servers.waiting import until
+from tests.servers.waiting import WITHIN_S, until
 
 TAKEN = Answer(status=202, json={"job_id": "j_1", "state": "QUEUED", "queue_position": 2, "seq": 4})
 
@@ -122,7 +122,7 @@ def test_an_interrupt_cancels_the_job_and_waits_for_its_end(
     running = command.start("run", "--", "true")
     until(lambda: api.requests("GET", "/v1/jobs/j_1/logs"))
     running.send_signal(number)
-    out, err = running.communicate(timeout=30)
+    out, err = running.communicate(timeout=WITHIN_S)
     assert (running.returncode, out) == (130, "saving\n"), err
     assert len(api.requests("DELETE", "/v1/jobs/j_1")) == 1
     assert "cancelling j_1" in err
@@ -136,7 +136,7 @@ def test_an_interrupt_leaves_a_job_that_is_only_waited_for(api: ScriptedApi, com
     waiting = command.start("submit", "job.json", "--wait")
     until(lambda: api.requests("GET", "/v1/jobs/j_1"))
     waiting.send_signal(signal.SIGINT)
-    _, err = waiting.communicate(timeout=30)
+    _, err = waiting.communicate(timeout=WITHIN_S)
     assert waiting.returncode == 130
     assert "left j_1 as it is" in err
     assert api.requests("DELETE", "/v1/jobs/j_1") == []

@@ -32,7 +32,7 @@ def job(state: str, **more: Any) -> Answer:
     return Answer(json={"job_id": "j_1", "state": state, "attempt": 1, **more})
 
 
-def backoff(ahead: int = 0, soon_s: int = 30) -> dict[str, Any]:
+def backoff(ahead: int = 0, soon_s: int = 59) -> dict[str, Any]:
     """Why a job waits that is to be tried again."""
     until = (datetime.now(UTC) + timedelta(seconds=soon_s)).isoformat()
     return {"reasons": [{"code": "backoff", "until": until}, {"code": "queued", "ahead": ahead}]}
@@ -88,7 +88,7 @@ def test_a_rejected_job_says_which_field(api: ScriptedApi, command: Command) -> 
 def test_show_tells_what_runs_and_when(api: ScriptedApi, command: Command) -> None:
     """Command, workdir, max runtime, limit and failure; the timeline in UTC with offsets, without command.done."""
     spec = {"command": ["python", "a b.py"], "workdir": "/srv/x"}
-    limit = (datetime.now(UTC) + timedelta(hours=1, seconds=30)).isoformat()
+    limit = (datetime.now(UTC) + timedelta(hours=1, minutes=30)).isoformat()
     api.on("GET", "/v1/jobs/j_1", job("RUNNING", spec=spec, max_runtime="2h", limit_at=limit))
     first = {"seq": 1, "at": "2026-11-30T00:00:00.500Z", "type": "job.submitted", "body": {}}
     done = {**first, "seq": 2, "type": "command.done"}

@@ -9,6 +9,7 @@ import pytest
 from events.envelope import RECORD_BYTES_MAX
 from events.log import AppendRefused, CommandLog, LogUnusable, UnknownOutcome, read_log_id
 from tests.contract.places import Opened, Place
+from tests.servers.waiting import WITHIN_S
 
 
 async def everything(log: CommandLog) -> list[bytes]:
@@ -66,7 +67,7 @@ async def test_a_follower_sees_one_gapless_sequence_while_many_write(opened: Ope
 
     follower = asyncio.create_task(take())
     await asyncio.gather(*(log.append(b"c%d" % number) for number in range(20) for log in writers))
-    assert await asyncio.wait_for(follower, 20) == list(range(last + 1))
+    assert await asyncio.wait_for(follower, WITHIN_S) == list(range(last + 1))
 
 
 async def test_any_bytes_are_a_command(opened: Opened) -> None:

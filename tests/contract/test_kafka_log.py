@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,17 +16,19 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.admin.records_to_delete import RecordsToDelete
+from aiokafka.errors import UnknownTopicOrPartitionError
 
 from events.chain import Accepted
 from events.ids import ClusterId
 from events.kafka import KafkaEventLog, KafkaSite
-from events.kafka_clients import Writer
+from events.kafka_clients import QUIET_S, Writer
+from events.kafka_topics import _config
 from events.log import LogUnusable, Raw, UnknownOutcome, accepted
 from tests.contract.faults import freeze
 from tests.contract.places import KafkaPlace, Opened
 from tests.contract.records import CLUSTER, Leader, held
 from tests.servers.kafka import GivenKafka, KafkaBroker, KafkaCluster
-from tests.servers.waiting import until_async
+from tests.servers.waiting import WITHIN_S, until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -154,43 +158,45 @@ async def test_a_hanging_broker_is_an_unknown_outcome(own_kafka_broker: KafkaBro
         with pytest.raises(UnknownOutcome, match="dead"):
             await leader.log.append(b"x", leader.head.offset + 1)
         own_kafka_broker.resume()
-        assert await Leader(await opened.events(), "b").lead(2)
+        successor = Leader(await opened.events(), "b")
+        # What was in the socket may land before the term; then this has to be written again.
+        assert await successor.lead(2) or await successor.lead(3)
 
 
 async def test_commands_go_on_after_a_broker_was_away(own_kafka_broker: KafkaBroker, kafka_prefix: str) -> None:
     """Those who wait when the producer is dropped learn at once that their outcome is unknown; then a new one works."""
     async with opening(KafkaPlace(own_kafka_broker.bootstrap, kafka_prefix)) as opened:
         log = await opened.commands()
-        kept = {await log.append(b"before"): b"before"}
+        kept = {await log.append(b"before", WITHIN_S): b"before"}
         await asyncio.to_thread(own_kafka_broker.kill)
         waiting = [log.append(b"lost?", timeout_s=limit_s) for limit_s in (0.5, 60.0)]
-        outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
+        outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), WITHIN_S)
         assert [type(outcome) for outcome in outcomes] == [UnknownOutcome, UnknownOutcome]
         await asyncio.to_thread(own_kafka_broker.restart)
-        kept[await log.append(b"after")] = b"after"
+        kept[await log.append(b"after", WITHIN_S)] = b"after"
         found = {raw.offset: raw.value for raw in await log.read(0, 100)}
         assert {offset: found[offset] for offset in kept} == kept
 
 
 async def test_a_follower_outlasts_a_broker_that_is_killed(own_kafka_broker: KafkaBroker, kafka_prefix: str) -> None:
     """After kill -9 and a restart it goes on with the next record, and aiokafka has not filled the log meanwhile."""
-    said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    said: Counter[tuple[str, str]] = Counter()
+    begun, handler = time.monotonic(), logging.Handler()
+    handler.emit = lambda record: said.update([(record.name, str(record.msg))])  # type: ignore[method-assign]
     logging.getLogger("aiokafka").addHandler(handler)
     async with opening(KafkaPlace(own_kafka_broker.bootstrap, kafka_prefix)) as opened:
         log = await opened.commands()
         follower = (await opened.commands()).follow(0)
-        assert await log.append(b"one") == 1
+        assert await log.append(b"one", WITHIN_S) == 1
         assert await anext(follower) == [Raw(1, b"one")]
         following = asyncio.ensure_future(anext(follower))
         await asyncio.to_thread(own_kafka_broker.kill)
         await asyncio.to_thread(own_kafka_broker.restart)
-        assert await log.append(b"two", timeout_s=30.0) == 2
-        assert await asyncio.wait_for(following, 30) == [Raw(2, b"two")]
+        assert await log.append(b"two", timeout_s=WITHIN_S) == 2
+        assert await asyncio.wait_for(following, WITHIN_S) == [Raw(2, b"two")]
         await follower.aclose()  # type: ignore[attr-defined]
     logging.getLogger("aiokafka").removeHandler(handler)
-    assert len(said) < 40
+    assert max(said.values(), default=0) <= 1 + (time.monotonic() - begun) / QUIET_S
 
 
 @pytest.mark.parametrize(
@@ -280,6 +286,20 @@ def test_two_clusters_never_share_a_partition() -> None:
     """A registry that gives one partition to two clusters is refused (P-2)."""
     with pytest.raises(ValueError, match="P-2"):
         KafkaSite(bootstrap="x", prefix="x", partitions={CLUSTER: 0, ClusterId("east"): 0})
+
+
+async def test_a_topic_that_one_broker_has_yet_to_hear_of_is_asked_for_again() -> None:
+    """Each question goes to any broker of the site: the next may not know what the last one has told of."""
+    answers = [(UnknownTopicOrPartitionError.errno, "", 0, 0, ()), (0, "", 2, "x", (("retention.ms", "-1"),))]
+
+    class Admin:
+        """Stands in for aiokafka's: one real broker knows its topics."""
+
+        async def describe_configs(self, _: object) -> list[object]:
+            return [SimpleNamespace(resources=[answers.pop(0)])]
+
+    assert await _config(Admin(), "x") == {"retention.ms": "-1"}
+    assert answers == []
 
 
 async def test_a_cluster_added_to_the_registry_gets_its_partition(kafka_broker: GivenKafka, kafka_prefix: str) -> None:

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from events import postgres_line
 from events.ids import ClusterId
 from events.log import AppendRefused, LogUnavailable, LogUnusable, Raw, UnknownOutcome
 from events.postgres import PostgresCommandLog, PostgresEventLog
@@ -18,7 +19,7 @@ from events.postgres_line import Line
 from signalboxd.embedded_postgres import EmbeddedPostgres
 from tests.contract.places import Opened, PostgresPlace
 from tests.contract.records import CLUSTER
-from tests.servers.waiting import until_async
+from tests.servers.waiting import WITHIN_S, until_async
 
 pytestmark = pytest.mark.postgres
 
@@ -30,8 +31,9 @@ INSERT INTO log.{topic} SELECT 'west', last, 'slow' FROM bump"""
 
 
 @pytest_asyncio.fixture
-async def opened(postgres_dsn: str) -> AsyncIterator[Opened]:
-    """Opens logs in a database of the test's own."""
+async def opened(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
+    """Opens logs in a database of the test's own, whose statements wait for locks as long as a test takes."""
+    monkeypatch.setattr(postgres_line, "STATEMENT_TIMEOUT_MS", int(WITHIN_S * 1000))
     opened = Opened(PostgresPlace(postgres_dsn))
     await opened.events()
     await opened.commands()
@@ -94,7 +96,7 @@ async def test_a_slow_commit_holds_back_those_behind_it(opened: Opened, other: a
     reader, *writers = [await opened.commands() for _ in range(4)]
     await other.execute("BEGIN")
     await other.execute(SLOW_APPEND.format(topic="commands"))
-    async with under_way(*(log.append(b"quick") for log in writers)) as appends:
+    async with under_way(*(log.append(b"quick", WITHIN_S) for log in writers)) as appends:
         watcher = await asyncpg.connect(opened_dsn(opened))
         await waiting_for_locks(watcher, len(writers))
         await watcher.close()
@@ -112,7 +114,7 @@ async def test_a_writer_that_waits_for_its_successor_is_refused(opened: Opened, 
     log = await opened.events()
     await other.execute("BEGIN")
     await other.execute(SLOW_APPEND.format(topic="events"))
-    async with under_way(log.append(b"deposed", 1)) as (append,):
+    async with under_way(log.append(b"deposed", 1, WITHIN_S)) as (append,):
         watcher = await asyncpg.connect(opened_dsn(opened))
         await waiting_for_locks(watcher, 1)
         await watcher.close()
@@ -122,12 +124,15 @@ async def test_a_writer_that_waits_for_its_successor_is_refused(opened: Opened, 
     assert await log.read(0, 9) == [Raw(1, b"slow")]
 
 
-async def test_an_append_that_waits_too_long_has_an_unknown_outcome(opened: Opened, other: asyncpg.Connection) -> None:
+async def test_an_append_that_waits_too_long_has_an_unknown_outcome(
+    opened: Opened, other: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither the server's limit for a statement nor the caller's lets a leader hang; both end its leadership."""
+    monkeypatch.setattr(postgres_line, "STATEMENT_TIMEOUT_MS", 1000)
     by_server, by_caller = await opened.events(), await opened.events()
     await other.execute("BEGIN")
     await other.execute(SLOW_APPEND.format(topic="events"))
-    async with under_way(by_server.append(b"x", 1), by_caller.append(b"x", 1, timeout_s=0.2)) as appends:
+    async with under_way(by_server.append(b"x", 1, WITHIN_S), by_caller.append(b"x", 1, timeout_s=0.2)) as appends:
         for append in appends:
             with pytest.raises(UnknownOutcome):
                 await append
@@ -143,7 +148,7 @@ async def test_a_connection_lost_in_an_append_is_an_unknown_outcome(opened: Open
     await other.execute("BEGIN")
     for topic in ("events", "commands"):
         await other.execute(SLOW_APPEND.format(topic=topic))
-    async with under_way(events.append(b"x", 1), commands.append(b"x")) as appends:
+    async with under_way(events.append(b"x", 1, WITHIN_S), commands.append(b"x", WITHIN_S)) as appends:
         watcher = await asyncpg.connect(opened_dsn(opened))
         await waiting_for_locks(watcher, 2)
         await watcher.execute(
@@ -217,7 +222,7 @@ async def test_followers_outlast_a_server_that_is_killed(postgres_server: Embedd
         await writer.end()
     await asyncio.to_thread(postgres_server.start)
     await until_async(lambda: appended(writer), what="the server takes an append")
-    assert (await asyncio.wait_for(following, 20))[0] == Raw(2, b"after")
+    assert (await asyncio.wait_for(following, WITHIN_S))[0] == Raw(2, b"after")
     await follower.aclose()  # type: ignore[attr-defined]
     await log.close()
     await writer.close()

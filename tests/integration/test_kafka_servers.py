@@ -84,7 +84,7 @@ async def test_a_cluster_elects_another_leader(kafka_cluster: KafkaCluster) -> N
     until(lambda: kafka_cluster.leader_of("events") not in (old, -1), what="another leads")
     assert await _append(kafka_cluster, "events", b"after") == 1
     kafka_cluster.restart(old)
-    until(lambda: kafka_cluster.in_sync("events") == [1, 2, 3], within_s=30, what="all in sync")
+    until(lambda: kafka_cluster.in_sync("events") == [1, 2, 3], what="all in sync")
     assert await _read(kafka_cluster, "events", 2) == [b"before", b"after"]
 
 

@@ -51,7 +51,7 @@ class Borrower:
         found: dict[str, Any] | None = await self.run.get(f"/v1/jobs/{self.job}")
         return found or {}
 
-    async def becomes(self, state: str, *, attempt: int = 1, within_s: float = 30.0) -> dict[str, Any]:
+    async def becomes(self, state: str, *, attempt: int = 1) -> dict[str, Any]:
         """The job once it is so; fails with what it is instead."""
         seen: dict[str, Any] = {}
 
@@ -63,7 +63,7 @@ class Borrower:
         def what() -> str:
             return f"{self.job} is {state} in attempt {attempt}; it is {seen.get('state')} in {seen.get('attempt')}"
 
-        await until(so, within_s=within_s, what=what)
+        await until(so, what=what)
         return seen
 
     async def saved(self, count: int) -> list[dict[str, Any]]:

@@ -135,6 +135,15 @@ async def claims(site: Site) -> list[tuple[str, int, str]]:
         await connection.close()
 
 
+async def unclaimed(stack: Stack) -> None:
+    """Wait until no GPU is claimed: the claim of a lease that has ended goes right after the record that says so."""
+
+    async def there() -> bool:
+        return await claims(stack.ground.site) == []
+
+    await until(there, what="no GPU is claimed")
+
+
 async def projected(stack: Stack) -> list[str]:
     """The tables that are not the fold of the log, once the projector has read to its present end (C-65)."""
     async with event_log(stack.ground.site) as log:
@@ -144,7 +153,7 @@ async def projected(stack: Stack) -> list[str]:
             row = await stack.row('SELECT "offset" FROM read.positions')
             return row is not None and row["offset"] >= end
 
-        await until(there, within_s=30, what="the projector is at the end of the log")
+        await until(there, what="the projector is at the end of the log")
         connection = await connect(stack.ground.site.postgres)
         try:
             return await differing(connection, log)
@@ -164,7 +173,7 @@ async def sound_at_rest(stack: Stack) -> list[Record]:
     Returns the log.
     """
     stack.check()
-    assert await claims(stack.ground.site) == []
+    await unclaimed(stack)
     found = await records(stack.ground.site)
     assert double_leases(found) == []
     assert ledger_faults(stack.ground.data, found) == []

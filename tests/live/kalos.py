@@ -77,7 +77,7 @@ async def submit_all(stack: Stack, jobs: list[Arrival]) -> dict[str, str]:
     return ids
 
 
-async def all_ended(stack: Stack, within_s: float) -> dict[str, str]:
+async def all_ended(stack: Stack) -> dict[str, str]:
     """The states of all jobs once none is left to run."""
 
     async def ended() -> dict[str, str] | None:
@@ -86,6 +86,6 @@ async def all_ended(stack: Stack, within_s: float) -> dict[str, str]:
         running = [state for state in states.values() if state in ("SUBMITTED", "QUEUED", "STARTING", "RUNNING")]
         return None if running else states
 
-    found = await until(ended, within_s=within_s, every_s=0.5, what="every job has ended")
+    found = await until(ended, every_s=0.5, what="every job has ended")
     assert found is not None
     return found

@@ -15,7 +15,7 @@ import httpx
 
 from agent.clock import boottime
 from tests.live.stack import Stack
-from tests.live.waiting import due, passed
+from tests.live.waiting import WITHIN_S, due, passed
 
 CLIENTS = 16
 """A request looks through all connections of its client: with one client the driver itself is the slowest part."""
@@ -38,7 +38,7 @@ async def submit_steadily(
 ) -> Submitted:
     """`rate` a second, sent when they are due, whether or not earlier ones were answered; `lanes` at one time."""
     made, begun, free = Submitted(), time.monotonic(), asyncio.Semaphore(lanes)
-    clients = [httpx.AsyncClient(base_url=run.ground.address, timeout=30) for _ in range(CLIENTS)]
+    clients = [httpx.AsyncClient(base_url=run.ground.address, timeout=WITHIN_S) for _ in range(CLIENTS)]
 
     async def submit(number: int) -> None:
         async with free:

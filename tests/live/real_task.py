@@ -61,5 +61,5 @@ async def begin(stack: Stack, folder: Path) -> RealTask:
     async def runs() -> bool:
         return bool(task.pids())
 
-    await until(runs, within_s=30, what="the real task runs")
+    await until(runs, what="the real task runs")
     return task

@@ -33,10 +33,9 @@ from signalboxd.child import free_port
 from signalboxd.embedded_postgres import EmbeddedPostgres
 from signalboxd.supervisor import Child, last_lines
 from signalboxd.wiring import migrate
-from tests.live.waiting import until
+from tests.live.waiting import WITHIN_S, until
 from tests.servers.kafka import KafkaBroker
 
-READY_S = 90.0
 TEAM = up.TEAM
 LEADS = """
 SELECT l.address FROM control.leadership l JOIN read.leaders r ON r.cluster = l.cluster AND r.epoch = l.epoch
@@ -76,7 +75,7 @@ class Stack:
     async def kill(self, name: str) -> None:
         """kill -9; returns when its supervisor has started another."""
         pid = self.send(name, signal.SIGKILL)
-        await until(lambda: _so(self.pid(name) != pid), within_s=30, what=f"{name} is started again")
+        await until(lambda: _so(self.pid(name) != pid), what=f"{name} is started again")
 
     async def hold(self, name: str) -> None:
         """End it, and keep it down until `begin`."""
@@ -96,7 +95,7 @@ class Stack:
         assert self.broker is not None
         await asyncio.to_thread(self.broker.restart)
 
-    async def leader(self, *, other_than: str | None = None, within_s: float = 30.0) -> str:
+    async def leader(self, *, other_than: str | None = None) -> str:
         """The name of the scheduler that leads, once one of that name does."""
         names = dict(zip(self.ground.site.schedulers, (n for n in self.children if n.startswith("sched")), strict=True))
 
@@ -105,12 +104,12 @@ class Stack:
             name = names.get(row["address"]) if row is not None else None
             return name if name != other_than else None
 
-        return str(await until(leads, within_s=within_s, what=f"a leader other than {other_than}"))
+        return str(await until(leads, what=f"a leader other than {other_than}"))
 
     async def row(self, query: str, *arguments: Any) -> asyncpg.Record | None:
         """One row out of Postgres; None where there is none, or no Postgres."""
         try:
-            connection = await asyncpg.connect(self.ground.site.postgres, timeout=5)
+            connection = await asyncpg.connect(self.ground.site.postgres, timeout=30)
         except (OSError, asyncpg.PostgresError, TimeoutError):
             return None
         try:
@@ -147,7 +146,7 @@ class Stack:
             env=self.command_env(),
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=WITHIN_S,
             check=False,
         )
         assert ran.returncode == 0, ran.stderr
@@ -175,7 +174,7 @@ class Stack:
                 found += answer["nodes"] if answer else []
             return found if len(found) >= nodes else None
 
-        found = await until(registered, within_s=READY_S, what=f"{nodes} nodes are registered")
+        found = await until(registered, what=f"{nodes} nodes are registered")
         assert found is not None
         gpus: dict[str, int] = {}
         for node in found:
@@ -196,7 +195,7 @@ class Stack:
         """What makes the `signalbox` command talk to this stack."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         home = {"HOME": str(self.ground.data), "SIGNALBOX_PROFILE": str(self.ground.data / "profile.toml")}
-        return kept | home | {"NO_PROXY": "*", "COLUMNS": "100"}
+        return kept | home | {"NO_PROXY": "*", "COLUMNS": "100", "SIGNALBOX_PATIENCE": str(WITHIN_S)}
 
 
 @asynccontextmanager
@@ -214,11 +213,11 @@ async def stack(home: Path, *options: str, kafka: bool = False, submitters: int 
         children = {child.name: child for child in up.processes(args, ground)}
         metrics = _serve_metrics(children)
         profile = _profile(args, ground)
-        client = undo.enter_context(Client(profile, patience_s=60))
+        client = undo.enter_context(Client(profile, patience_s=WITHIN_S))
         headers = {"authorization": f"Bearer {ground.admin_token}"}
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
         http = await undo.enter_async_context(
-            httpx.AsyncClient(base_url=ground.address, headers=headers, timeout=30, limits=limits)
+            httpx.AsyncClient(base_url=ground.address, headers=headers, timeout=WITHIN_S, limits=limits)
         )
         for child in children.values():
             undo.push_async_callback(_put_down, child)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.processes import marked
-from tests.live.checks import claims, projected
+from tests.live.checks import projected, unclaimed
 from tests.live.stack import TEAM, Stack, entry, stack
-from tests.live.waiting import until
+from tests.live.waiting import WITHIN_S, until
 
 TRAIN = """
 import os, sys, time
@@ -70,7 +70,7 @@ class Desk:
         """A `signalbox` command, run to its end."""
         return await asyncio.to_thread(
             subprocess.run, entry(*words), env=self.stack.command_env(), cwd=self.folder, text=True,
-            capture_output=True, timeout=60, check=False,
+            capture_output=True, timeout=WITHIN_S, check=False,
         )  # fmt: skip
 
     async def document(self, *words: str) -> dict[str, object]:
@@ -99,7 +99,7 @@ async def test_a_person_runs_a_job_as_if_it_ran_here(home: Path) -> None:
         await _run_ends_as_the_job_does(at)
         await _two_replicas_meet(at)
         await _cancel_leaves_nothing(at)
-        assert await claims(at.stack.ground.site) == []
+        await unclaimed(at.stack)
         assert await projected(at.stack) == []
 
 
@@ -142,7 +142,7 @@ async def _cancel_leaves_nothing(at: Desk) -> None:
     async def both() -> bool:
         return (await at.run("logs", job)).stdout.count("pid") == 2
 
-    await until(both, within_s=30, what="parent and child run")
+    await until(both, what="parent and child run")
     running = marked(owner)
     assert len(running) >= 2
     ran = await at.run("cancel", job)

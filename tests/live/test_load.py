@@ -18,7 +18,7 @@ async def test_load(home: Path) -> None:
             run, lambda number: kalos.spec(f"load-{number}", 1 + number % 4, 2.0), rate=50, seconds=10
         )
         assert made.faults == []
-        states = await kalos.all_ended(run, within_s=60)
+        states = await kalos.all_ended(run)
         assert sorted(states) == sorted(made.sent_at)
         assert Counter(states.values()) == {"SUCCEEDED": 500}
         await sound_at_rest(run)

@@ -16,15 +16,16 @@ from events.gang import GangAllocated, LeaseReleased
 from events.reservation import BlocksFreed, BlocksMoved, BlocksReserved
 from events.task import TaskEnded
 from tests.live.borrower import GRACE_S, Borrower, borrower
-from tests.live.checks import claims, commits, projected, records
+from tests.live.checks import commits, projected, records, unclaimed
 from tests.live.load import never_empty
 from tests.live.stack import TEAM, Stack, stack
 from tests.live.waiting import until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 OWNER = "owner"
-LATE_S = 5.0
-"""A start may come so much after its estimate: the ends of others are reported, and a cycle planned, in between."""
+LATE_S = 20.0
+"""A start may come so much after its estimate: the ends of others are reported, and a cycle planned, in between. In a
+flood that nobody held back it would not come at all."""
 
 
 async def set_quota(run: Stack, team: str, gpu_type: str, guaranteed: int, borrow_limit: int) -> None:
@@ -66,7 +67,7 @@ async def test_an_owner_has_its_gpus_back_and_the_borrowers_go_on(home: Path) ->
             assert (await each.shown())["attempt"] == (2 if each in victims else 1)
             each.end()
             await each.becomes("SUCCEEDED", attempt=2 if each in victims else 1)
-        assert await claims(run.ground.site) == []
+        await unclaimed(run)
         assert await projected(run) == []
 
 
@@ -120,14 +121,14 @@ async def test_a_giant_starts_by_its_first_estimate_among_a_flood_of_small_jobs(
         await set_quota(run, "giants", "h100", 0, 64)
         await nothing_is_awaited(run)
         async with never_empty(run, _small, waiting=8):
-            await until(lambda: _held(run, 60), within_s=40, what="the fleet is full")
+            await until(lambda: _held(run, 60), what="the fleet is full")
             giant = await asyncio.to_thread(run.client.submit, _giant())
             shown = await until(lambda: _estimated(run, giant.id), what="the gang has an estimate")
             assert shown is not None
             assert len(shown["reservation"]["nodes"]) == 6
             listed = json.loads(await run.command("queue", "--json"))
             assert [row["reservation"] is not None for row in listed if row["job_id"] == giant.id] == [True]
-            await until(lambda: _granted(run, giant.id), within_s=60, what="the gang starts")
+            await until(lambda: _granted(run, giant.id), what="the gang starts")
         found = await records(run.ground.site)
         first, granted = first_estimate(found, giant.id)
         assert granted - first <= LATE_S * 1000
@@ -222,9 +223,9 @@ async def test_a_saturating_load_keeps_nine_of_ten_gpus_allocated(home: Path) ->
     async with stack(home, "--nodes", "16", "--no-agent") as run:
         await nothing_is_awaited(run)
         async with never_empty(run, _mixed, waiting=20):
-            await until(lambda: _held(run, 115), within_s=60, what="the fleet is full")
+            await until(lambda: _held(run, 115), what="the fleet is full")
             begun = await _log_time(run)
-            await until(lambda: _later(run, begun + 60_000), within_s=90, every_s=1, what="a minute is over")
+            await until(lambda: _later(run, begun + 60_000), every_s=1, what="a minute is over")
         found = await records(run.ground.site)
         share = allocated_share(found, 128, begun, begun + 60_000)
         assert share > 0.90

@@ -14,6 +14,7 @@ from tests.live import kalos
 from tests.live.checks import projected
 from tests.live.load import submit_steadily
 from tests.live.stack import Stack, stack
+from tests.live.waiting import WITHIN_S
 
 
 async def test_rebuild_makes_the_same_tables_and_touches_nothing_else(home: Path) -> None:
@@ -30,7 +31,7 @@ async def test_rebuild_makes_the_same_tables_and_touches_nothing_else(home: Path
         assert (await _rebuild(run)).returncode == 0
         run.begin("projector")
         await loading
-        await kalos.all_ended(run, within_s=60)
+        await kalos.all_ended(run)
         assert await projected(run) == []
         for name in ("scheduler-0", "projector", "fleet"):
             await run.hold(name)
@@ -41,7 +42,7 @@ async def test_rebuild_makes_the_same_tables_and_touches_nothing_else(home: Path
 
 async def _rebuild(run: Stack) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "signalboxd", "rebuild", "--site", str(run.ground.site_file)]
-    return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=60, check=False)
+    return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
 
 async def _digests(run: Stack) -> Digests:

@@ -37,7 +37,7 @@ async def test_a_submission_outlives_scheduler_and_api(home: Path) -> None:
         await _same_job(run, job)
         other = await _post(run, {**BODY, "name": "another"})
         assert other.status_code == 409, other.text
-        assert list((await kalos.all_ended(run, within_s=30)).items()) == [(job, "SUCCEEDED")]
+        assert list((await kalos.all_ended(run)).items()) == [(job, "SUCCEEDED")]
         await sound_at_rest(run)
 
 
@@ -50,7 +50,7 @@ async def _same_job(run: Stack, job: str) -> None:
         assert answer.json()["job_id"] == job
         return answer.json() if answer.json()["seq"] is not None else None
 
-    answer = await until(answered, within_s=30, what="the repeated submission is answered")
+    answer = await until(answered, what="the repeated submission is answered")
     assert answer is not None
     assert answer["state"] == "SUCCEEDED"
 
@@ -65,6 +65,6 @@ async def _post(run: Stack, body: dict[str, Any]) -> httpx.Response:
             return None
         return answer if answer.status_code != 503 else None
 
-    answer = await until(posted, within_s=30, what="an api answers")
+    answer = await until(posted, what="an api answers")
     assert answer is not None
     return answer

@@ -20,7 +20,6 @@ from tests.live.stack import Stack, stack
 from tests.live.waiting import due, passed, until
 
 OPTIONS = ("--nodes", "16", "--schedulers", "2", "--no-agent")
-TAKEOVER_S = 10.0
 RATE_S = 0.05
 
 
@@ -57,7 +56,7 @@ async def standing_by(run: Stack, name: str) -> None:
     async def ready() -> bool:
         return child.log.read_text().count('"standing by"') == child.starts
 
-    await until(ready, within_s=30, what=f"{name} stands by")
+    await until(ready, what=f"{name} stands by")
 
 
 def other(name: str) -> str:
@@ -65,25 +64,24 @@ def other(name: str) -> str:
     return "scheduler-1" if name == "scheduler-0" else "scheduler-0"
 
 
-async def test_the_other_leads_within_ten_seconds(home: Path) -> None:
-    """After kill -9 of the leader the standby leads within 10 s, and what was submitted meanwhile is not lost."""
+async def test_the_other_leads_after_a_kill(home: Path) -> None:
+    """After kill -9 of the leader the standby leads, and what was submitted meanwhile is not lost. That it does within
+    10 s (R-80) is shown in virtual time (tests/simulation), and measured by `./dev bench stack`."""
     async with stack(home, *OPTIONS) as run:
         for name in ("scheduler-0", "scheduler-1"):
             await standing_by(run, name)
         async with under_load(run) as ids:
             await passed(1.0)
             leader = await run.leader()
-            begun = time.monotonic()
             run.send(leader, signal.SIGKILL)
             await run.hold(leader)  # or the killed one, started again, might be the first to take over
-            await run.leader(other_than=leader, within_s=TAKEOVER_S)
-            assert time.monotonic() - begun < TAKEOVER_S
+            await run.leader(other_than=leader)
             run.begin(leader)
         await all_done(run, ids)
 
 
 @pytest.mark.parametrize(("log", "points"), [("postgres", 10), pytest.param("kafka", 5, marks=pytest.mark.kafka)])
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_frozen_leader_comes_back_to_nothing(home: Path, log: str, points: int) -> None:
     """A leader that is stopped past its tenure at any point under load, then continued, ends by itself, and leaves no
     accepted record, no claim and no effect on any agent."""
@@ -101,18 +99,20 @@ async def test_a_frozen_leader_comes_back_to_nothing(home: Path, log: str, point
 async def _freeze(run: Stack, leader: str) -> str:
     """Stop the leader, continue it when the other leads, and see it end; the new leader."""
     pid = run.send(leader, signal.SIGSTOP)
-    successor = await run.leader(other_than=leader, within_s=TAKEOVER_S)
+    successor = await run.leader(other_than=leader)
     terms = await _terms(run)
     run.send(leader, signal.SIGCONT)
 
     async def ended() -> bool:
         return run.pid(leader) != pid
 
-    await until(ended, within_s=TAKEOVER_S, what=f"the deposed {leader} ends")
-    claimed = await claims(run.ground.site)
-    await passed(0.3)  # a claim of the successor comes before its record
-    found = await records(run.ground.site)
-    assert {lease for _, _, lease in claimed} <= leases_of(found).keys(), "a claim that the log does not know"
+    await until(ended, what=f"the deposed {leader} ends")
+    claimed = {lease for _, _, lease in await claims(run.ground.site)}
+
+    async def recorded() -> bool:
+        return claimed <= leases_of(await records(run.ground.site)).keys()
+
+    await until(recorded, what="the log knows each claim: a claim comes before its record")
     assert await _terms(run) == terms, "the deposed one began another term"
     return successor
 
@@ -123,7 +123,7 @@ async def _terms(run: Stack) -> list[int]:
 
 async def all_done(run: Stack, ids: list[str]) -> list[Record]:
     """Every job that was submitted ended well, and all is sound; the log, in which each commit is of its term."""
-    states = await kalos.all_ended(run, within_s=60)
+    states = await kalos.all_ended(run)
     assert sorted(ids) == sorted(states)
     assert Counter(states.values()) == {"SUCCEEDED": len(ids)}
     found = await sound_at_rest(run)

@@ -9,11 +9,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+WITHIN_S = 120.0
+"""For what a stack does in seconds, or in those that its work takes: no load of the machine makes a fault of it."""
+
 
 async def until(
     truth: Callable[[], Awaitable[T]],
     *,
-    within_s: float = 30.0,
+    within_s: float = WITHIN_S,
     every_s: float = 0.1,
     what: str | Callable[[], str] = "",
 ) -> T:

@@ -19,7 +19,7 @@ from projections.rebuild import RebuildRefused, rebuild
 from projections.worker import Projector, opened
 from tests.projections.histories import History
 
-SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 async def outcomes_after(log: EventLog, projector: Projector) -> list[Accepted | Dropped]:

@@ -17,13 +17,13 @@ from events.ids import JobId, NodeIndex
 from events.job import JobHeld
 from events.memory import MemoryStore, Topic
 from projections import metrics
-from projections.database import connect, load_head
+from projections.database import PositionMoved, connect, load_head
 from projections.digest import differing
 from projections.moves import Moves
 from projections.worker import Projector, Stopped, batches, opened, run
 from tests.projections.histories import History
 from tests.projections.story import Story
-from tests.servers.waiting import until_async
+from tests.servers.waiting import WITHIN_S, until_async
 
 
 @pytest.fixture
@@ -85,6 +85,26 @@ async def test_of_two_projectors_only_one_moves_the_position(
     assert sorted(type(result).__name__ for result in done) == ["NoneType", "PositionMoved"]
     winner = waiting[49] if done[0] is None else waiting[39]
     assert await load_head(connection, story.cluster) == winner.head
+    assert await differing(connection, story.log) == []
+
+
+@pytest.mark.parametrize("begun", [0, 20])
+async def test_what_a_rival_has_projected_is_no_bad_log(
+    postgres_dsn: str, connection: asyncpg.Connection, begun: int
+) -> None:
+    """Who comes late finds rows of what it is about to project: it is refused, and neither stops nor alarms."""
+    story = await History(6).run(150)
+    waiting = await outcomes(story)
+    if begun:
+        async with opened(story.log, postgres_dsn) as projector:
+            await projector.project(waiting[:begun])
+    async with opened(story.log, postgres_dsn) as late:
+        async with opened(story.log, postgres_dsn) as rival:
+            await rival.project(waiting[begun:50])
+        with pytest.raises(PositionMoved):
+            await late.catch_up()
+    assert metrics.STOPPED.labels(story.cluster)._value.get() == 0
+    assert await load_head(connection, story.cluster) == waiting[49].head
     assert await differing(connection, story.log) == []
 
 
@@ -157,17 +177,29 @@ async def test_it_follows_the_log_and_wakes_who_waits(postgres_dsn: str) -> None
     connection = await connect(postgres_dsn)
     projecting = asyncio.create_task(run(story.log, postgres_dsn))
     async with Moves(connection, postgres_dsn) as moves:
-        waiting = asyncio.create_task(moves.wait_for_seq(story.cluster, 2))
+        waiting = asyncio.create_task(moves.wait_for_seq(story.cluster, 2, WITHIN_S))
         await until_async(lambda: _listens(postgres_dsn), what="somebody listens")
         await story.job("a")
         assert await waiting == 2
-        assert await moves.wait_for_seq(story.cluster, 1) == 2
-        assert await moves.wait_for_seq(story.cluster, 3, timeout_s=0.05) == 2
-        assert await moves.wait_for_seq("nowhere", 1, timeout_s=0.05) == 0
+        assert await moves.wait_for_seq(story.cluster, 1, WITHIN_S) == 2
+        assert await told_in_vain(moves, story.cluster, 3) == 2
+        assert await told_in_vain(moves, "nowhere", 1) == 0
     assert metrics.SEQ.labels(story.cluster)._value.get() == 2
     projecting.cancel()
     await asyncio.gather(projecting, return_exceptions=True)
     await connection.close()
+
+
+async def told_in_vain(moves: Moves, cluster: str, seq: int) -> int:
+    """What there is for one that waits for more, once the tables could be asked in so short a time."""
+    found: list[int] = []
+
+    async def told() -> bool:
+        found.append(await moves.wait_for_seq(cluster, seq, timeout_s=0.1))
+        return found[-1] >= 0
+
+    await until_async(told, what="the tables are asked")
+    return found[-1]
 
 
 async def _listens(dsn: str) -> bool:
@@ -189,7 +221,7 @@ async def test_who_waits_is_answered_though_the_listener_died(postgres_dsn: str)
         await until_async(lambda: _listens(postgres_dsn), what="somebody listens")
         kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%read_moved%'"
         assert await connection.fetch(kill)
-        waiting = asyncio.create_task(moves.wait_for_seq(story.cluster, 2))
+        waiting = asyncio.create_task(moves.wait_for_seq(story.cluster, 2, WITHIN_S))
         await story.job("a")
         await caught_up(story, postgres_dsn)
         assert await waiting == 2

@@ -26,7 +26,7 @@ from tests.replay.logs import chained_anew, memory_log, written
 def typed(*words: str | Path) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
     command = [sys.executable, "-m", "signalboxd", "replay", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

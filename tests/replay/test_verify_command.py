@@ -18,7 +18,7 @@ from tests.replay.logs import memory_log, written
 def typed(*words: str | Path) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
     command = [sys.executable, "-m", "signalboxd", "verify", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

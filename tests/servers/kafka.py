@@ -72,6 +72,7 @@ class _Node:
         self.node_id = node_id
         self._home = home
         self._run: Run | None = None
+        self.cluster_id = ""
         self.broker_port = free_port()
         self.controller_port = free_port()
 
@@ -104,6 +105,7 @@ class _Node:
         self._properties.write_text(text)
 
     def format(self, cluster_id: str, *options: str) -> Run:
+        self.cluster_id = cluster_id
         arguments = ["format", *options, "-t", cluster_id, "-c", str(self._properties)]
         return launcher().run("kafka.tools.StorageTool", *arguments, home=self._home)
 
@@ -333,21 +335,23 @@ def _serving(nodes: Sequence[_Node]) -> bool:
     wanted = {node.node_id for node in nodes}
 
     def settled() -> bool:
-        return not all(n.running for n in nodes) or all(wanted <= run_apart(_brokers(n.address)) for n in nodes)
+        return not all(n.running for n in nodes) or all(wanted <= run_apart(_brokers(n)) for n in nodes)
 
     until(settled, within_s=_START_TIMEOUT_S, what=f"brokers {sorted(wanted)} serve:\n{nodes[0].log_tail()}")
     return all(node.running for node in nodes)
 
 
-async def _brokers(address: str) -> set[int]:
-    """The node ids that one broker knows of; none when it does not answer."""
-    host, _, port = address.partition(":")
+async def _brokers(node: _Node) -> set[int]:
+    """The node ids that one broker knows of; none when it does not answer, or another one does on its port."""
+    host, _, port = node.address.partition(":")
     try:
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
-        async with _admin(address) as admin:
+        async with _admin(node.address) as admin:
             described = await admin.describe_cluster()
     except (OSError, KafkaError):
+        return set()
+    if described["cluster_id"] != node.cluster_id:
         return set()
     return {broker["node_id"] for broker in described["brokers"]}
 

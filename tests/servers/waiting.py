@@ -10,8 +10,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+WITHIN_S = 60.0
+"""For what is true in a moment where nothing is wrong: so long that no load of the machine makes a fault of it."""
 
-def until(truth: Callable[[], T], *, within_s: float = 20.0, what: str = "") -> T:
+
+def until(truth: Callable[[], T], *, within_s: float = WITHIN_S, what: str = "") -> T:
     """Ask again and again until the answer is truthy, and return it; fail after `within_s`."""
     deadline = time.monotonic() + within_s
     while not (answer := truth()):
@@ -20,7 +23,7 @@ def until(truth: Callable[[], T], *, within_s: float = 20.0, what: str = "") -> 
     return answer
 
 
-async def until_async(truth: Callable[[], Awaitable[T]], *, within_s: float = 20.0, what: str = "") -> T:
+async def until_async(truth: Callable[[], Awaitable[T]], *, within_s: float = WITHIN_S, what: str = "") -> T:
     """The same for a question that has to be awaited."""
     deadline = time.monotonic() + within_s
     while not (answer := await truth()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -71,18 +70,17 @@ class TestChange:
         assert all(info.description for info in Policy.model_fields.values())
         assert Policy.model_validate_json(DEFAULT.model_dump_json(), strict=True) == DEFAULT
 
+    @pytest.mark.timeout(100)
     def test_a_pool_may_name_very_many_nodes(self, ready: Scenario) -> None:
-        """Neither to read it nor to look every node up takes long: else one policy would stop each leader in turn."""
+        """Neither to read it nor to look every node up takes long: else one policy would stop each leader in turn.
+        With a look at each name for each name, or for each node, it would be half an hour here."""
         pool = {"name": "a", "kind": "whole", "nodes": [f"n{number:05}" for number in range(20_000)]}
-        began = time.process_time()
         ready.when(SetPolicy(policy={"pools": [pool]})).then(PolicyChanged)
-        assert time.process_time() - began < 2.0
         assert not ready.when(plan()).events
         ready.when(SetPolicy(policy={"pools": [pool]})).then(CommandDone)
-        node = ready.node("n0")
-        began = time.process_time()
-        assert [pool_of(ready.state.policy.pools, node) for _ in range(5_000)] == [None] * 5_000
-        assert time.process_time() - began < 0.5
+        node, many = ready.node("n0"), [f"n{number:06}" for number in range(400_000)]
+        pools = Policy.model_validate({"pools": [{**pool, "nodes": many}]}).pools
+        assert [pool_of(pools, node) for _ in range(200_000)] == [None] * 200_000
 
     def test_a_name_that_is_there_twice_is_told(self, ready: Scenario) -> None:
         """Of nodes, blocks and pools."""
