@@ -97,7 +97,7 @@ class Forecast:
 
     def ends_at(self, attempt: Attempt, now: Instant) -> Instant:
         """When an attempt is expected to have ended, never before `now`."""
-        end = _expected_end(attempt)
+        end = expected_end(attempt)
         return Instant(now + self._state.policy.unlimited_horizon_s * 1000 if end == UNLIMITED else max(now, end))
 
     def _of_block(self, size: SizeKey, block: BlockId) -> Ends:
@@ -124,7 +124,7 @@ class Forecast:
         if node.pledged:
             return UNLIMITED
         attempts = self._state.attempts.rows
-        return max([_expected_end(attempts[job_id, number]) for job_id, number, _ in node.leases], default=FREE)
+        return max([expected_end(attempts[job_id, number]) for job_id, number, _ in node.leases], default=FREE)
 
     def _enter(self, node: Node) -> None:
         place = ((node.gpu_type, len(node.gpus), node.gpu_memory_gb), node.block, node.rack)
@@ -153,7 +153,8 @@ def _in_service(node: Node) -> bool:
     return node.state in (NodeState.UP, NodeState.SUSPECT) and node.drained is None and not node.broken
 
 
-def _expected_end(attempt: Attempt) -> int:
+def expected_end(attempt: Attempt) -> int:
+    """When an attempt is expected to have ended, were that not over yet; UNLIMITED."""
     if attempt.ending_at is not None:
         return attempt.ending_at + attempt.grace_s * 1000
     return UNLIMITED if attempt.limit_at is None else attempt.limit_at

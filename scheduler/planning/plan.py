@@ -25,7 +25,7 @@ from scheduler.planning.last import nothing_more
 from scheduler.planning.order import FairShares
 from scheduler.planning.pledges import Pledges
 from scheduler.planning.pools import Pools
-from scheduler.planning.presets import plan_plainly
+from scheduler.planning.presets import Plain, plan_plainly
 from scheduler.planning.queue import Queue
 from scheduler.planning.quota import Shares
 from scheduler.planning.sure import RowFailed
@@ -50,6 +50,8 @@ class Planner:
         self.memory = Memory()
         self.pledges = Pledges(state)
         self._held: HeldBits = {}
+        self._plain: Plain | None = None
+        """While a preset is in force."""
 
     def feed(self, changes: Iterable[Change]) -> None:
         """Follow the changes of an accepted commit."""
@@ -71,11 +73,14 @@ class Planner:
         self.victims.follow(news)
         self.memory.follow(news)
         self.pledges.follow(news)
+        if self._plain is not None:
+            self._plain.endings.follow(news)
         for table in ("fair_use", "quotas"):
             for change in news.get(table, ()):
                 self.fair.changed(change.key[0])
         if "policies" in news:
             self.fair.forget()
+            self._plain = self.queue.moved = None
         if "pools" in news:
             for line in self.queue.lines.values():
                 line.charge = 0
@@ -92,9 +97,10 @@ class Planner:
         if self._nobody_waits(now):
             return Plan(n=self.state.meta.n)
         try:
-            if self.state.policy.preset is not Preset.DEFAULT:
-                return plan_plainly(self, now, ranks_max)
-            return self._cycle(now, ranks_max)
+            if self.state.policy.preset is Preset.DEFAULT:
+                return self._cycle(now, ranks_max)
+            self._plain = self._plain or Plain(self)
+            return plan_plainly(self, self._plain, now, ranks_max)
         finally:
             self._undo()
 

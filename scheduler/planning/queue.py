@@ -111,6 +111,8 @@ class Queue:
     def __init__(self, state: State) -> None:
         self._state = state
         self.lines: dict[Shape, Line] = {}
+        self.moved: set[JobId] | None = None
+        """Jobs that came, changed or went since somebody looked who takes note of it; None: nobody does."""
         self._of: dict[JobId, tuple[Shape, Entry]] = {}
         self._later: list[tuple[Instant, JobId]] = []
         self._hour = -1
@@ -179,12 +181,16 @@ class Queue:
             self._insert(job)
 
     def _remove(self, shape: Shape, entry: Entry) -> None:
+        if self.moved is not None:
+            self.moved.add(entry[1])
         line = self.lines[shape]
         del line.entries[bisect_left(line.entries, entry)]
         if not line.entries:
             del self.lines[shape]
 
     def _insert(self, job: Job) -> None:
+        if self.moved is not None:
+            self.moved.add(job.id)
         shape, entry = shape_of(job, self._state.policy), (self._key(job), job.id)
         line = self.lines.get(shape)
         if line is None:

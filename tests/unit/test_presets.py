@@ -22,7 +22,7 @@ from commands.state import State
 from events.envelope import Term
 from events.gang import GangAllocated, GangReleased, LeaseReleased, ReleasedBy
 from events.ids import BlockId, ClusterId, Epoch, Instant, JobId, NodeId, NodeIndex, Nonce, Principal
-from events.job import EndReason, JobFinished, JobQueued, JobState, JobSubmitted, QueueReason
+from events.job import EndReason, JobFinished, JobQueued, JobState, JobSubmitted, QueueReason, Span, Topology
 from events.node import GpuSlot, NodeRegistered, NodesConfirmed
 from events.policy import PolicyChanged
 from events.quota import QuotaChanged
@@ -30,7 +30,7 @@ from events.reservation import BlocksFreed
 from scheduler.planning.plan import Planner
 from tests.builders import H100, RED, job_id, quota, spec
 from tests.scenario import Scenario
-from tests.unit.steps import array, cluster, plan, policy, runs, submit
+from tests.unit.steps import after, array, checkpointed, cluster, plan, policy, requeue, runs, stopped, submit
 
 DATA = Path(__file__).parents[1] / "data"
 T0 = 1_800_000_000_000
@@ -154,6 +154,14 @@ class TestTables:
         ready.given(plan())
         assert ready.table("head", "x", "y", "z") == {"head": "waits", "x": "n1*2", "y": "n1*2", "z": "waits"}
 
+    def test_what_is_left_of_a_limit_counts(self) -> None:
+        """A job that saved most of its work is over in time, though its whole limit would not be."""
+        ready = Scenario().given(cluster("b0: [8] [8]"), quota(), policy(preset="easy"))
+        ready.given(runs("a", gpus_per_replica=8, max_runtime_s=5000), submit("head", replicas=2, gpus_per_replica=8))
+        ready.given(runs("b", gpus_per_replica=4, max_runtime_s=3600), after(3000), checkpointed("b", 1))
+        ready.given(requeue("b"), stopped("b")).when(plan()).then(GangAllocated)
+        ready.given(submit("c", gpus_per_replica=4, max_runtime_s=3600)).when(plan()).then_nothing()
+
     def test_order_is_of_submission_alone(self) -> None:
         """Neither class nor quota moves a job forward."""
         ready = Scenario().given(cluster("b0: [8]"), quota("red", 0), quota("blue", 8), policy(preset="fifo"))
@@ -192,3 +200,54 @@ class TestTables:
         ready.given(submit("head", replicas=3, gpus_per_replica=2), submit("b", gpus_per_replica=8, max_runtime_s=60))
         ready.given(submit("c", gpus_per_replica=1), plan())
         assert ready.table("head", "b", "c") == dict.fromkeys(("head", "b", "c"), "waits")
+
+
+class TestAnotherCycle:
+    """A plan says that it is the last only where no other cycle could find anything."""
+
+    @staticmethod
+    def plans(ready: Scenario) -> tuple[bool, bool]:
+        """Does it say so; and does the cycle after it find nothing?"""
+        plan_now = ready.planner.plan(Instant(ready.at))
+        assert not plan_now.empty()
+        ready.given(plan())
+        return plan_now.last, ready.planner.plan(Instant(ready.at)).empty()
+
+    @pytest.mark.parametrize("preset", [Preset.FIFO, Preset.SKIP, Preset.EASY])
+    def test_what_did_not_fit_still_does_not(self, preset: Preset) -> None:
+        """Nothing is left to find behind a head that waits."""
+        ready = Scenario().given(cluster("b0: [8] [8]"), quota(), policy(preset=preset))
+        ready.given(submit("a", gpus_per_replica=8), submit("b", replicas=2, gpus_per_replica=8), submit("c"))
+        assert self.plans(ready) == (True, True)
+
+    def test_nodes_that_were_pledged_are_free_after_it(self) -> None:
+        """The pledges of the policy end with the first cycle: what they kept is there for the second one."""
+        ready = Scenario().given(cluster("b0: [8]"), quota("red", 0, 8), quota("blue", 8))
+        ready.given(runs("a", gpus_per_replica=4), runs("b", gpus_per_replica=4))
+        ready.given(submit("c", team="blue", gpus_per_replica=8), plan())
+        assert ready.state.pledges.rows
+        ready.given(policy(preset="skip"), submit("d", team="blue"))
+        assert not self.plans(ready)[0]
+
+    def test_a_looser_place_may_be_within_the_limit(self) -> None:
+        """Spread as it wishes the job is charged two nodes, which its team may not use; once one of them is taken it
+        fits on the other, for less."""
+        wish = Topology(spread=Span.NODE, strict=False)
+        ready = Scenario().given(cluster("b0: [8] [8]"), quota("red", 8, 0), quota("blue", 8), policy(preset="skip"))
+        ready.given(submit("a", replicas=2, gpus_per_replica=4, topology=wish))
+        ready.given(submit("b", team="blue", gpus_per_replica=8))
+        assert self.plans(ready) == (False, False)
+
+    def test_a_job_may_be_charged_less_than_was_reckoned(self) -> None:
+        """Two nodes of four would be its own: so much is taken off the extra. It shares one of eight, and leaves
+        some of that to the next."""
+        ready = Scenario().given(cluster("b0: [4] [4] [8] [8]"), quota(), policy(preset="easy"))
+        ready.given(runs("a", gpus_per_replica=8, max_runtime_s=3600), submit("head", replicas=2, gpus_per_replica=8))
+        ready.given(submit("b", replicas=2, gpus_per_replica=3, max_runtime_s=7200))
+        ready.given(submit("c", gpus_per_replica=2, max_runtime_s=7200))
+        assert self.plans(ready) == (False, False)
+
+    def test_a_commit_is_full(self) -> None:
+        """What it could not hold comes with the next."""
+        ready = Scenario().given(cluster("b0: [8]"), quota(), policy(preset="fifo"), submit("a"), submit("b"))
+        assert [ready.planner.plan(Instant(ready.at), ranks_max).last for ranks_max in (1, 3)] == [False, True]
