@@ -31,6 +31,7 @@ from scheduler.planning.quota import Shares
 from scheduler.planning.sure import RowFailed
 from scheduler.planning.trial import HeldBits, Trial
 from scheduler.planning.turns import Turns
+from scheduler.planning.used_up import HopeAfterAll
 from scheduler.planning.victims import VictimIndex
 from scheduler.planning.walk import walk
 
@@ -106,14 +107,17 @@ class Planner:
 
     def _cycle(self, now: Instant, ranks_max: int) -> Plan:
         """By rows of starts where it can be; by one at a time where a bug is met in a row, so that it is known whose
-        job it is."""
-        try:
-            return Cycle(self, self.trial(now), ranks_max).run()
-        except RowFailed:
-            self._undo()
-            trial = self.trial(now)
-            trial.in_rows = False
-            return Cycle(self, trial, ranks_max).run()
+        job it is. Without those that are without hope, unless what the others were given might help them."""
+        trial = self.trial(now)
+        while True:
+            try:
+                return Cycle(self, trial, ranks_max).run()
+            except (RowFailed, HopeAfterAll) as again:
+                self._undo()
+                in_rows = trial.in_rows and not isinstance(again, RowFailed)
+                leaves_out = trial.leaves_out and not isinstance(again, HopeAfterAll)
+                trial = self.trial(now)
+                trial.in_rows, trial.leaves_out = in_rows, leaves_out
 
     def _undo(self) -> None:
         self.capacity.undo()

@@ -38,6 +38,8 @@ class Trial:
     in_rows: bool = True
     """May starts that are sure be found in rows (scheduler.planning.sure), and rooms for jobs that are alike go on with
     one search? Else each turn is by itself."""
+    leaves_out: bool = True
+    """May lines that are without hope be left out (scheduler.planning.used_up)?"""
     reservations: dict[ReservationKey, Reservation] = field(default_factory=dict)
     stopping: set[AttemptKey] = field(default_factory=set)
     uncovers: set[ShareKey] = field(default_factory=set)

@@ -18,7 +18,7 @@ from scheduler.planning.order import NEVER, EntryKey, Turn, turn
 from scheduler.planning.queue import Line
 from scheduler.planning.sure import Row
 from scheduler.planning.trial import Trial
-from scheduler.planning.used_up import borrows, used_up
+from scheduler.planning.used_up import LeftOut, borrows, used_up
 
 if TYPE_CHECKING:
     from scheduler.planning.plan import Planner
@@ -29,9 +29,11 @@ Head = tuple[bool, int, EntryKey, JobId, int, Line, bool]
 
 
 def walk(planner: "Planner", trial: Trial, turns: "Turns") -> tuple[int, bool]:
-    """Let each job have its turn. Returns the failed tries, and whether some had no turn as there were too many."""
+    """Let each job have its turn. Returns the failed tries, and whether some had no turn as there were too many. Raises
+    HopeAfterAll: some were left out who should not have been (trial.leaves_out)."""
     walker = _Walk(planner, trial, turns)
     walker.run()
+    walker.left_out.check()
     return walker.tries, walker.cut
 
 
@@ -50,9 +52,11 @@ class _Walk:
         self._asked: dict[GpuType, int] = {}
         self.tries = 0
         self.cut = False
+        self.left_out = LeftOut(planner, trial)
         waiting, shapes = self._by_type()
         self._left = allowances(trial.policy.failed_tries_max, shapes)
         self._holders = self._places_of_holders()
+        self._leaves_out = trial.leaves_out and self._may_leave_out(shapes)
         for gpu_type, lines in waiting.items():
             self._begin(gpu_type, lines)
 
@@ -69,14 +73,32 @@ class _Walk:
 
     def _begin(self, gpu_type: GpuType, lines: list[Line]) -> None:
         """Those who may get a turn on a type: where it is used up from the start, only jobs that have nodes held."""
-        self._least[gpu_type] = min([line.each for line in lines])
         self._asked[gpu_type] = self._turns.given
         if used_up(self._planner, self._trial, gpu_type, lines):
-            holders = {line for line, _ in self._holders}
-            self.tries += sum([self._would_be_tried(line, 0) for line in lines if line not in holders])
-            lines = [line for line in lines if line in holders]
+            lines = self._without(lines, set(lines))
+        elif self._leaves_out:
+            lines = self._without(lines, self.left_out.without_hope(gpu_type, filter(self._may_go, lines)))
+        if lines:
+            self._least[gpu_type] = min([line.each for line in lines])
         for line in lines:
             self._heads.setdefault(line.team, []).append(self._head(line, self._past_pledged(line, 0)))
+
+    def _without(self, lines: list[Line], out: set[Line]) -> list[Line]:
+        """Those that are not left out, but for jobs that have nodes held. What is left out counts as tried."""
+        out = out.difference([line for line, _ in self._holders])
+        self.tries += sum([self._would_be_tried(line, 0) for line in out])
+        return [line for line in lines if line not in out]
+
+    def _may_leave_out(self, shapes: dict[TeamId, int]) -> bool:
+        """Does it make no difference to others whether a turn that gives nothing is given? It does where turns are
+        counted out: a team with all its shapes has one to spare, for a job that has nodes held."""
+        teams = [line.team for line, _ in self._holders]
+        enough = sum(shapes.values()) + len(shapes) <= self._trial.policy.failed_tries_max
+        return enough and len(set(teams)) == len(teams)
+
+    def _may_go(self, line: Line) -> bool:
+        """May the line be left out? Not where its first has a deadline: the team's next waits for its turn then."""
+        return line.entries[self._past_pledged(line, 0)][0][2] == NEVER
 
     def run(self) -> None:
         """Best turn first."""
