@@ -29,6 +29,8 @@ def follow(draft: Draft) -> None:
         for job_id in sorted(draft.state.follow_ups.rows):
             if len(draft.events) >= FACTS_MAX:
                 return
+            if job_id not in draft.state.follow_ups:
+                continue  # what it was to be drawn for was drawn from another's end
             ended = end_of(draft.state, job_id)
             if ended is None:
                 _settle_array(draft, draft.state.jobs[job_id])

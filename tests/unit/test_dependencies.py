@@ -27,7 +27,7 @@ from events.job import (
 )
 from tests.builders import job_id, quota
 from tests.scenario import Scenario
-from tests.unit.steps import after, cancel, cluster, ended, hold, plan, release, runs, submit
+from tests.unit.steps import after, cancel, cluster, ended, hold, lost, plan, release, runs, submit
 
 A, B, C = job_id("a"), job_id("b"), job_id("c")
 
@@ -133,6 +133,14 @@ class TestEnds:
         ready.given(after(40 * 86400))
         ready.when(ended("b", exit_code=1), plan())
         assert ready.job_state("c") == "STARTING"
+
+    def test_two_ends_at_once(self, ready: Scenario) -> None:
+        """Two jobs that were cancelled go with their node: the first end settles what waits for both of them."""
+        ready.given(runs("a"), runs("b"), submit("c", depends_on=after_ok("a", "b")), cancel("a"), cancel("b"))
+        ready.when(lost("n0"))
+        assert [ready.job_state(name) for name in "abc"] == ["CANCELLED"] * 3
+        assert ready.events.count(cancelled(C)) == 1
+        assert not (ready.state.dependents.rows or ready.state.follow_ups.rows)
 
     def test_a_job_that_was_cancelled_waits_for_nothing(self, ready: Scenario) -> None:
         """A dependent that is gone is not woken, and not ended twice."""
