@@ -13,7 +13,7 @@ comes free by that than was asked for, or reservations move. Then the cycle is r
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from commands.entities import Job
+from commands.entities import ReservationKey
 from events.ids import GpuType
 from events.job import PriorityClass
 from scheduler.planning import reserve
@@ -28,16 +28,72 @@ if TYPE_CHECKING:
 CLASSES = tuple(PriorityClass)
 
 
-def used_up(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Collection[Line]) -> bool:
-    """Is the type used up, for the queued shapes of it that are left?"""
-    if trial.capacity.most_free(gpu_type) >= min([line.each for line in lines]):
-        return False
-    return not (_anybody_gives(planner, trial, gpu_type, lines) or _anybody_may_hold(planner, trial, gpu_type, lines))
-
-
 def borrows(trial: Trial, line: Line) -> bool:
     """Would the next job of the line borrow?"""
     return line.charge > trial.shares.standing(line.share).covered_room
+
+
+class Chances:
+    """What there is of one type for those who wait, as things are in this cycle."""
+
+    def __init__(self, planner: "Planner", trial: Trial, gpu_type: GpuType) -> None:
+        self._planner = planner
+        self._trial = trial
+        self._gpu_type = gpu_type
+        self._free = trial.capacity.most_free(gpu_type)
+        self._gives: dict[tuple[int, bool], bool] = {}
+        """Is anybody there to be displaced, by class rank and whether who asks would borrow?"""
+        self._sizes: list[int] | None = None
+        self._tiers: dict[ReservationKey, reserve.Tier] = {}
+
+    def used_up(self, lines: Collection[Line]) -> bool:
+        """Is the type used up, for the queued shapes of it that are left?"""
+        if self._free >= min([line.each for line in lines]):
+            return False
+        return not (any(map(self._gives_to, lines)) or any(map(self._may_hold, lines)))
+
+    def without_hope(self, lines: Iterable[Line]) -> set[Line]:
+        """Those that cannot start, displace or have nodes held."""
+        return {line for line in lines if not (self._fits(line) or self._makes_room(line) or self._may_hold(line))}
+
+    def _fits(self, line: Line) -> bool:
+        """Might it start on what is free?"""
+        return line.each <= self._free and (line.single or self._trial.capacity.could_hold(line.spec))
+
+    def _gives_to(self, line: Line) -> bool:
+        """Is anybody there whom it might displace?"""
+        tier = (line.class_rank, borrows(self._trial, line))
+        gives = self._gives.get(tier)
+        if gives is None:
+            gives = self._gives[tier] = self._gives_at(*tier)
+        return gives
+
+    def _gives_at(self, class_rank: int, borrowing: bool) -> bool:
+        if not self._trial.shares.anybody_on(self._gpu_type):
+            return False
+        victims = self._planner.victims
+        victims.refresh(self._trial.now)
+        return could_give(victims.grounds, self._gpu_type, levels_of(CLASSES[class_rank], not borrowing))
+
+    def _makes_room(self, line: Line) -> bool:
+        """The same, and enough of them."""
+        if not self._gives_to(line):
+            return False
+        victims, job = self._planner.victims, self._trial.state.jobs.rows[line.entries[0][1]]
+        return could_empty(victims.grounds, victims.held_by, job, not borrows(self._trial, line))
+
+    def _may_hold(self, line: Line) -> bool:
+        """Might nodes be held for it? Where they are already, only if it overtakes."""
+        trial, sizes = self._trial, self._sizes
+        if sizes is None:
+            sizes = self._sizes = self._planner.forecast.node_gpus(self._gpu_type)
+            self._tiers = {held.key: held.tier for held in reserve.held_on(trial, self._gpu_type)}
+        for size in sizes:
+            if line.each <= size <= line.gpus:
+                pool = trial.pool_of(trial.state.jobs.rows[line.entries[0][1]])
+                tier = self._tiers.get((self._gpu_type, pool))
+                return tier is None or (borrows(trial, line), line.class_rank) < tier
+        return False
 
 
 class HopeAfterAll(Exception):
@@ -45,76 +101,18 @@ class HopeAfterAll(Exception):
 
 
 class LeftOut:
-    """Lines that get no turn in a cycle, and what that rests on."""
+    """On what it rests that lines get no turn in a cycle though others of their type do."""
 
-    def __init__(self, planner: "Planner", trial: Trial) -> None:
-        self._planner = planner
+    def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._held: dict[GpuType, tuple[reserve.Held, ...]] = {}
 
-    def without_hope(self, gpu_type: GpuType, lines: Iterable[Line]) -> set[Line]:
-        """Those that cannot start, displace or have nodes held."""
-        trial, planner = self._trial, self._planner
-        free, held = trial.capacity.most_free(gpu_type), reserve.held_on(trial, gpu_type)
-        sizes = planner.forecast.node_gpus(gpu_type)
-        gives: dict[tuple[int, bool], bool] = {}
-        found: set[Line] = set()
-        for line in lines:
-            if line.each <= free and (line.single or trial.capacity.could_hold(line.spec)):
-                continue
-            tier = (line.class_rank, borrows(trial, line))
-            if tier not in gives:
-                gives[tier] = self._gives(gpu_type, *tier)
-            job = trial.state.jobs.rows[line.entries[0][1]]
-            if gives[tier] and self._could_empty(job, not tier[1]):
-                continue
-            if not any(line.each <= size <= line.gpus for size in sizes) or _is_held(trial, held, job, tier):
-                found.add(line)
-        if found:
-            self._held[gpu_type] = held
-        return found
+    def begin(self, gpu_type: GpuType) -> None:
+        """Some of this type are left out."""
+        self._held[gpu_type] = reserve.held_on(self._trial, gpu_type)
 
     def check(self) -> None:
-        """At the end: raises HopeAfterAll where it does not hold of all that were left out."""
+        """At the end: raises HopeAfterAll where more came free than was asked for, or others have nodes held."""
         for gpu_type, held in self._held.items():
             if gpu_type in self._trial.left_over or reserve.held_on(self._trial, gpu_type) != held:
                 raise HopeAfterAll
-
-    def _gives(self, gpu_type: GpuType, class_rank: int, borrowing: bool) -> bool:
-        victims = self._planner.victims
-        victims.refresh(self._trial.now)
-        return could_give(victims.grounds, gpu_type, levels_of(CLASSES[class_rank], not borrowing))
-
-    def _could_empty(self, job: Job, covered: bool) -> bool:
-        victims = self._planner.victims
-        return could_empty(victims.grounds, victims.held_by, job, covered)
-
-
-def _is_held(trial: Trial, held: Iterable[reserve.Held], job: Job, tier: tuple[int, bool]) -> bool:
-    """Are nodes held already where they would be for the job, for somebody whom it does not overtake?"""
-    key = (job.spec.gpu_type, trial.pool_of(job))
-    return any(each.key == key and not each.yields(job, not tier[1]) for each in held)
-
-
-def _anybody_gives(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Collection[Line]) -> bool:
-    """Is anybody there whom one of them might displace?"""
-    if not trial.shares.anybody_on(gpu_type):
-        return False
-    planner.victims.refresh(trial.now)
-    for class_rank, borrowing in {(line.class_rank, borrows(trial, line)) for line in lines}:
-        if could_give(planner.victims.grounds, gpu_type, levels_of(CLASSES[class_rank], not borrowing)):
-            return True
-    return False
-
-
-def _anybody_may_hold(planner: "Planner", trial: Trial, gpu_type: GpuType, lines: Collection[Line]) -> bool:
-    """Might nodes be held for one of them that has none?"""
-    sizes = planner.forecast.node_gpus(gpu_type)
-    tiers = {held.key: held.tier for held in reserve.held_on(trial, gpu_type)}
-    for line in lines:
-        if any(line.each <= size <= line.gpus for size in sizes):
-            job = trial.state.jobs[line.entries[0][1]]
-            tier = tiers.get((gpu_type, trial.pool_of(job)))
-            if tier is None or (borrows(trial, line), line.class_rank) < tier:
-                return True
-    return False

@@ -18,7 +18,7 @@ from scheduler.planning.order import NEVER, EntryKey, Turn, turn
 from scheduler.planning.queue import Line
 from scheduler.planning.sure import Row
 from scheduler.planning.trial import Trial
-from scheduler.planning.used_up import LeftOut, borrows, used_up
+from scheduler.planning.used_up import Chances, LeftOut, borrows
 
 if TYPE_CHECKING:
     from scheduler.planning.plan import Planner
@@ -52,7 +52,7 @@ class _Walk:
         self._asked: dict[GpuType, int] = {}
         self.tries = 0
         self.cut = False
-        self.left_out = LeftOut(planner, trial)
+        self.left_out = LeftOut(trial)
         waiting, shapes = self._by_type()
         self._left = allowances(trial.policy.failed_tries_max, shapes)
         self._holders = self._places_of_holders()
@@ -74,10 +74,12 @@ class _Walk:
     def _begin(self, gpu_type: GpuType, lines: list[Line]) -> None:
         """Those who may get a turn on a type: where it is used up from the start, only jobs that have nodes held."""
         self._asked[gpu_type] = self._turns.given
-        if used_up(self._planner, self._trial, gpu_type, lines):
+        chances = Chances(self._planner, self._trial, gpu_type)
+        if chances.used_up(lines):
             lines = self._without(lines, set(lines))
-        elif self._leaves_out:
-            lines = self._without(lines, self.left_out.without_hope(gpu_type, filter(self._may_go, lines)))
+        elif self._leaves_out and (out := chances.without_hope(filter(self._may_go, lines))):
+            lines = self._without(lines, out)
+            self.left_out.begin(gpu_type)
         if lines:
             self._least[gpu_type] = min([line.each for line in lines])
         for line in lines:
@@ -98,7 +100,7 @@ class _Walk:
 
     def _may_go(self, line: Line) -> bool:
         """May the line be left out? Not where its first has a deadline: the team's next waits for its turn then."""
-        return line.entries[self._past_pledged(line, 0)][0][2] == NEVER
+        return line.entries[self._past_pledged(line, 0) if self._pledges else 0][0][2] == NEVER
 
     def run(self) -> None:
         """Best turn first."""
@@ -142,7 +144,7 @@ class _Walk:
         if self._trial.capacity.most_free(gpu_type) >= self._least[gpu_type]:
             return False
         lines = [head[5] for heads in self._heads.values() for head in heads if head[5].gpu_type == gpu_type]
-        if not lines or not used_up(self._planner, self._trial, gpu_type, lines):
+        if not lines or not Chances(self._planner, self._trial, gpu_type).used_up(lines):
             return False
         holders = {line for line, _ in self._holders}
         for heads in self._heads.values():

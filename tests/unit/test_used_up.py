@@ -12,7 +12,7 @@ from scheduler.planning import reserve
 from scheduler.planning.plan import Planner
 from scheduler.planning.trial import Trial
 from scheduler.planning.turns import Turns
-from scheduler.planning.used_up import used_up
+from scheduler.planning.used_up import Chances
 from tests.crowds import BATCH, H100, PREEMPTIBLE, SERVING, Crowd
 
 FULL = 0xFF
@@ -46,7 +46,7 @@ def asked(planner: Planner, trial: Trial) -> bool:
     reserve.keep(trial)
     for line in planner.queue.lines.values():
         line.charge = line.gpus
-    return used_up(planner, trial, H100, planner.queue.lines.values())
+    return Chances(planner, trial, H100).used_up(planner.queue.lines.values())
 
 
 def gives(planner: Planner, trial: Trial) -> list[str]:
