@@ -23,6 +23,7 @@ from scheduler.planning.trial import Trial
 
 if TYPE_CHECKING:
     from scheduler.planning.plan import Planner
+    from scheduler.planning.turns import Turns
 
 
 CLASSES = tuple(PriorityClass)
@@ -103,16 +104,29 @@ class HopeAfterAll(Exception):
 class LeftOut:
     """On what it rests that lines get no turn in a cycle though others of their type do."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, planner: "Planner", trial: Trial, turns: "Turns") -> None:
+        self._planner = planner
         self._trial = trial
+        self._turns = turns
         self._held: dict[GpuType, tuple[reserve.Held, ...]] = {}
+        self._moved = self._moves()
 
     def begin(self, gpu_type: GpuType) -> None:
         """Some of this type are left out."""
         self._held[gpu_type] = reserve.held_on(self._trial, gpu_type)
 
     def check(self) -> None:
-        """At the end: raises HopeAfterAll where more came free than was asked for, or others have nodes held."""
+        """At the end: raises HopeAfterAll where more came free than was asked for, reservations moved or are others to
+        overtake; or where the commit is full, and whether anybody may grow goes by who had a turn."""
+        if not self._held:
+            return
+        full = self._turns.ranks_left <= 0 and bool(self._planner.victims.elastic)
+        if full or self._moves() != self._moved:
+            raise HopeAfterAll
         for gpu_type, held in self._held.items():
             if gpu_type in self._trial.left_over or reserve.held_on(self._trial, gpu_type) != held:
                 raise HopeAfterAll
+
+    def _moves(self) -> tuple[int, int]:
+        """Changes with each reservation that is made, moved or over."""
+        return self._turns.holds_made, len(self._turns.holds_over)

@@ -83,11 +83,12 @@ class VictimIndex:
                 self._dirty_nodes.add(index)
         for _, key, old, new in news.get("attempts", ()):
             self._note_attempt(key, old, new)
-        for _, _, old, new in news.get("jobs", ()):
+        for _, job_id, old, new in news.get("jobs", ()):
             if new is not None:
-                self._dirty_attempts.update([(new.id, number) for number in new.open_attempts])
-                if old is not None and old.priority_class != new.priority_class:
-                    self._dirty_teams.add((new.spec.team, new.spec.gpu_type))
+                self._dirty_attempts.update([(job_id, number) for number in new.open_attempts])
+            if old is not None and (new is None or old.priority_class != new.priority_class):
+                # The pledge of one that is gone counts no more, though it is there until the next cycle.
+                self._dirty_teams.add((old.spec.team, old.spec.gpu_type))
         for _, _, old, new in (*news.get("pledges", ()), *news.get("quotas", ())):
             row = new if new is not None else old
             self._dirty_teams.add((row.team, row.gpu_type))

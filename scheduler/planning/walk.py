@@ -52,7 +52,7 @@ class _Walk:
         self._asked: dict[GpuType, int] = {}
         self.tries = 0
         self.cut = False
-        self.left_out = LeftOut(trial)
+        self.left_out = LeftOut(planner, trial, turns)
         waiting, shapes = self._by_type()
         self._left = allowances(trial.policy.failed_tries_max, shapes)
         self._holders = self._places_of_holders()

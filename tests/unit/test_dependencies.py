@@ -140,7 +140,8 @@ class TestEnds:
         ready.when(lost("n0"))
         assert [ready.job_state(name) for name in "abc"] == ["CANCELLED"] * 3
         assert ready.events.count(cancelled(C)) == 1
-        assert not (ready.state.dependents.rows or ready.state.follow_ups.rows)
+        assert not ready.state.dependents.rows
+        assert not ready.state.follow_ups.rows
 
     def test_a_job_that_was_cancelled_waits_for_nothing(self, ready: Scenario) -> None:
         """A dependent that is gone is not woken, and not ended twice."""

@@ -15,7 +15,18 @@ from events.checkpoint import CheckpointRecorded
 from events.envelope import Event
 from events.gang import GangReleased, GangResized, ResizeReason
 from events.ids import Epoch, GpuMask, GpuType, Instant, JobId, NodeIndex
-from events.job import Elastic, JobExtended, JobPriorityChanged, PriorityClass, Span, Topology
+from events.job import (
+    Elastic,
+    EndReason,
+    JobCancelRequested,
+    JobExtended,
+    JobFinished,
+    JobPriorityChanged,
+    JobState,
+    PriorityClass,
+    Span,
+    Topology,
+)
 from events.node import NodesConfirmed
 from events.policy import PolicyChanged
 from events.reservation import FreedBecause
@@ -74,6 +85,28 @@ def test_what_an_elastic_job_would_be_covered_for_follows_the_guarantee_that_is_
     followed, fresh = victims_now(made)
     assert followed == fresh
     assert followed[JobId("e"), 1].level > before
+
+
+def test_the_pledge_of_a_job_that_is_gone_makes_nobody_borrow() -> None:
+    """It is there until the next cycle, and counts no more: the lease that came after it is covered again (C-70)."""
+    made = Crowd()
+    made.nodes(8)
+    made.quota("red", 4)
+    made.quota("blue", 0)
+    made.run("low", (0, 0x0F), team="blue", cls=PREEMPTIBLE)
+    made.run("own", (0, 0xF0), team="red")
+    made.queue("next", 1, 4, team="red", cls=BATCH)
+    made.order("next")
+    own = (JobId("own"), 1)
+    followed, fresh = victims_now(made)
+    assert followed == fresh
+    borrows = followed[own].level
+    done = JobFinished(job_id=JobId("next"), state=JobState.CANCELLED, reason=EndReason.CANCELLED)
+    made.commit(JobCancelRequested(job_id=JobId("next")), done)
+    assert made.state.pledges.rows
+    followed, fresh = victims_now(made)
+    assert followed == fresh
+    assert followed[own].level > borrows
 
 
 def with_spares(percent: int = 50) -> tuple[Crowd, Planner]:
