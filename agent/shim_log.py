@@ -6,6 +6,7 @@ says how many bytes came before each, so that an offset means the same byte for 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 
@@ -59,9 +60,14 @@ class OutputLog:
         with open(beside, "w") as file:
             json.dump(offsets, file)
         fresh = os.open(self._path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        os.replace(self._path, self._path + ".1")
-        os.replace(beside, os.path.join(self._directory, "log.json"))
-        os.replace(self._path + ".new", self._path)
+        try:
+            with contextlib.suppress(FileNotFoundError):  # it was moved by a try that failed after that
+                os.replace(self._path, self._path + ".1")
+            os.replace(beside, os.path.join(self._directory, "log.json"))
+            os.replace(self._path + ".new", self._path)
+        except OSError:
+            os.close(fresh)
+            raise
         os.close(self._file)
         self._file = fresh
         self._before, self._size = self._before + self._size, 0

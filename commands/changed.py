@@ -31,6 +31,12 @@ def by_table(changes: Iterable[Change]) -> News:
     return found
 
 
+def other_class(old: Job | None, new: Job | None) -> bool:
+    """Is a job that was there gone, or of another class? Its leases and its pledge have another turn in the walk then,
+    or none: the pledge of one that is gone counts no more, though it is there until the next cycle."""
+    return old is not None and (new is None or old.priority_class != new.priority_class)
+
+
 def only_reported(old: Node, new: Node) -> bool:
     """Is the number of its last report all that may have changed? Rows share what did not change."""
     return (

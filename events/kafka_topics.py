@@ -69,7 +69,7 @@ async def create_topic(site: KafkaSite, topic: str) -> None:
         # It is there: who does not know of it has yet to hear.
         if len(await _partitions(admin, topic, appears_s=_SETTLE_S)) < count:
             await admin.create_partitions({topic: NewPartitions(count)})
-            await _partitions(admin, topic, at_least=count)
+            await _partitions(admin, topic, at_least=count, appears_s=_SETTLE_S)
 
 
 async def check_topic(site: KafkaSite, topic: str, cluster: ClusterId, *, keeps_all: bool) -> None:

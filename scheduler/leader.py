@@ -329,7 +329,7 @@ class Leader:
         planned_at_n: int | None = None,
         when_tried: Callable[[], Awaitable[None]] | None = None,
     ) -> Made | None:
-        """Commit, then feed the indices, then tell the agents. Raises Poison, ClaimsTaken."""
+        """Commit, then let the indices follow, then tell the agents. Raises Poison, ClaimsTaken."""
         with self._world.measures.commit_s.time():
             made = await self._writer.commit(
                 made_by, actor, decide, cycle=cycle, planned_at_n=planned_at_n, when_tried=when_tried

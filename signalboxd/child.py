@@ -28,6 +28,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 # may be taken by any client while our server is down, and then the server cannot come back on it.
 _PORTS = range(10_240, 32_768)
 _given: set[int] = set()
+"""Ports that this process was given: none is given twice."""
 
 
 def spawn(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scheduler.planning.turns import Turns
 
 
-def nothing_more(planner: "Planner", trial: Trial, turns: "Turns", over: list[tuple[JobId, PledgeEnd]]) -> bool:
+def nothing_more(planner: "Planner", trial: Trial, turns: "Turns", *, over: list[tuple[JobId, PledgeEnd]]) -> bool:
     """Is it certain that a cycle right after this one finds nothing? Nobody grew, and all who wait had their turn.
     `over`: pledges that this cycle ends."""
     if any(end is not PledgeEnd.STARTED for _, end in over):
@@ -55,15 +55,20 @@ def nothing_more(planner: "Planner", trial: Trial, turns: "Turns", over: list[tu
     lowest = _lowest(given)
     if any(line.class_rank < lowest.get(line.team, 0) for line in lines):
         return False
-    return not trial.reservations or _held_as_before(planner, trial, turns.rooms, pledged, lowest)
+    if not trial.reservations:
+        return True
+    return _held_as_before(planner, trial, rooms=turns.rooms, pledged=pledged, given=lowest)
 
 
 def _might_displace(trial: Trial, lines: Iterable[Line], started: Job) -> bool:
-    """Might somebody who waits displace this job, which is a victim once it has started on what was pledged to it? Or
-    may more of it start, as it is an array?"""
+    """Might somebody else who waits displace this job, which is a victim once it has started on what was pledged to it?
+    Or may more of it start, as it is an array?"""
     rank, gpu_type = CLASS_RANK[started.priority_class], started.spec.gpu_type
     return started.elements is not None or any(
-        line.gpu_type == gpu_type and (line.class_rank < rank or not borrows(trial, line)) for line in lines
+        line.gpu_type == gpu_type
+        and (line.class_rank < rank or not borrows(trial, line))
+        and (len(line.entries) > 1 or line.entries[0][1] != started.id)
+        for line in lines
     )
 
 
@@ -81,7 +86,7 @@ def _eases(trial: Trial, rooms: Iterable[Room]) -> bool:
 
 
 def _held_as_before(
-    planner: "Planner", trial: Trial, rooms: Iterable[Room], pledged: Iterable[Job], lowest: Container[TeamId]
+    planner: "Planner", trial: Trial, *, rooms: Iterable[Room], pledged: Iterable[Job], given: Container[TeamId]
 ) -> bool:
     """Do the reservations stay where they are, and as hard to overtake? No nodes come free sooner than was expected,
     and the holders' teams were given nothing."""
@@ -90,7 +95,7 @@ def _held_as_before(
     if any(room.victims or room.shrinks for room in rooms) or any(trial.until(job) < soonest for job in pledged):
         return False
     teams = {trial.state.jobs.rows[each.job_id].spec.team for each in held}
-    return not any(team in lowest for team in teams) and all(
+    return not any(team in given for team in teams) and all(
         reserve.stands(trial, planner.forecast, each) for each in held
     )
 

@@ -37,7 +37,7 @@ from scheduler.planning.walk import walk
 
 
 class Planner:
-    """The indices of one state, fed with each accepted commit. Two planners of equal states plan alike."""
+    """The indices of one state, in step with accepted commits. Two planners of equal states plan alike."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -107,7 +107,8 @@ class Planner:
 
     def _cycle(self, now: Instant, ranks_max: int) -> Plan:
         """By rows of starts where it can be; by one at a time where a bug is met in a row, so that it is known whose
-        job it is. Without those that are without hope, unless what the others were given might help them."""
+        job it is. Without those that are without hope, unless what the others were given might help them. Three times
+        at most: each time one of the two is left out for good."""
         trial = self.trial(now)
         while True:
             try:
@@ -168,7 +169,7 @@ class Cycle:
         ends_quietly = not (self._resizes or self._cut)
         return Plan(
             n=self._trial.state.meta.n,
-            last=ends_quietly and nothing_more(self._planner, self._trial, turns, self._pledges_over),
+            last=ends_quietly and nothing_more(self._planner, self._trial, turns, over=self._pledges_over),
             poisoned=tuple(turns.poisoned),
             pledges_over=tuple(self._pledges_over),
             holds_over=tuple(turns.holds_over),

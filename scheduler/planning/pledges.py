@@ -23,7 +23,7 @@ RowKey = tuple[str, Any]
 
 
 class Pledges:
-    """The pledges of one state, fed with each accepted commit."""
+    """The pledges of one state, in step with accepted commits."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -87,7 +87,8 @@ class _Walk:
     def was_last(self) -> bool:
         """Would another pass after this one find nothing? What did not fit still does not, and the hole and the extra
         come out as they are left. But who was passed over for a limit might be charged less where less is free: when no
-        place is as it wished any more."""
+        place is as it wished any more. So it is of a commit at the plan's own time: one that comes later moves what it
+        starts beyond the hole, by as much."""
         return self._ranks_left > 0 and not self._over and self._as_reckoned
 
     def run(self, gpu_type: GpuType, waiting: OfType) -> None:

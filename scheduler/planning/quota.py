@@ -7,7 +7,7 @@ the guarantee. While a team uses no more than its guarantee all of it is covered
 
 from collections.abc import Collection, Iterable
 
-from commands.changed import News
+from commands.changed import News, other_class
 from commands.coverage import Walk, promise_of, tier_of, turn_of
 from commands.entities import Attempt, AttemptKey, Job, Pledge
 from commands.state import Change, State
@@ -65,26 +65,25 @@ class Shares:
             self._enter(attempt)
             self._on[attempt.gpu_type] = self._on.get(attempt.gpu_type, 0) + 1
         for pledge in state.pledges.rows.values():
-            self._feed_pledge(pledge, 1)
+            self._count_pledge(pledge, 1)
 
     def follow(self, news: News) -> None:
         """What is news of an accepted commit."""
         assert not self._granted, "a plan is on trial"
         for change in news.get("attempts", ()):
-            self._feed_attempt(change)
+            self._follow_attempt(change)
         for _, _, old, new in news.get("jobs", ()):
-            # One that is gone counts no more, though its pledge is there until the next cycle.
-            if old is not None and (new is None or old.priority_class != new.priority_class):
+            if other_class(old, new):
                 self._reorder(old if new is None else new)
         for _, key, _, _ in news.get("quotas", ()):
             self._forget(key)
         for _, _, old, new in news.get("pledges", ()):
-            self._feed_pledge(old, -1)
-            self._feed_pledge(new, 1)
+            self._count_pledge(old, -1)
+            self._count_pledge(new, 1)
         for _, key, _, _ in news.get("usage", ()):
             self._known.pop(key, None)
 
-    def _feed_pledge(self, pledge: Pledge | None, by: int) -> None:
+    def _count_pledge(self, pledge: Pledge | None, by: int) -> None:
         """It came, or with a minus went."""
         if pledge is None:
             return
@@ -96,7 +95,7 @@ class Shares:
         self._repledged.setdefault(key, set()).add(job_id)
         self._forget(key)
 
-    def _feed_attempt(self, change: Change) -> None:
+    def _follow_attempt(self, change: Change) -> None:
         row: Attempt = change.new if change.new is not None else change.old
         key = (row.team, row.gpu_type)
         by = (change.new is not None) - (change.old is not None)

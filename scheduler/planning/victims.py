@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
-from commands.changed import News
+from commands.changed import News, other_class
 from commands.displace import saved_at
 from commands.entities import Attempt, AttemptKey, Job, Node
 from commands.state import State
@@ -86,8 +86,7 @@ class VictimIndex:
         for _, job_id, old, new in news.get("jobs", ()):
             if new is not None:
                 self._dirty_attempts.update([(job_id, number) for number in new.open_attempts])
-            if old is not None and (new is None or old.priority_class != new.priority_class):
-                # The pledge of one that is gone counts no more, though it is there until the next cycle.
+            if other_class(old, new):
                 self._dirty_teams.add((old.spec.team, old.spec.gpu_type))
         for _, _, old, new in (*news.get("pledges", ()), *news.get("quotas", ())):
             row = new if new is not None else old
@@ -166,8 +165,7 @@ class VictimIndex:
         for key in self._dirty_teams:
             borrowed = self._shares.borrowed(key)
             self._dirty_attempts |= borrowed ^ self._borrowed.get(key, frozenset())
-            if self.elastic:
-                # Of those it may be covered without what they have lent, which goes by what is left of the guarantee.
+            if self.elastic:  # covered but for what it has lent? That goes by what is left of the guarantee
                 self._dirty_attempts |= self.elastic.keys() & borrowed
             self._borrowed[key] = borrowed
         self._dirty_teams.clear()
@@ -233,9 +231,7 @@ class VictimIndex:
 
     def _new_place(self, node: Node) -> Place:
         key = (node.gpu_type, len(node.gpus))
-        ground = self.grounds.get(key)
-        if ground is None:
-            ground = self.grounds[key] = Ground(key)
+        ground = self.grounds.setdefault(key, Ground(key))
         place = Place(ground, node)
         ground.enter(place)
         return place

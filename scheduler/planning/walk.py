@@ -3,7 +3,7 @@
 Two heaps: in each team its shapes, in the order of the team (with deadlines); over all the teams, each at the turn of
 its first. What a team is given (a grant raises its share, or uses up its guarantee) moves that team alone. A shape that
 does not fit is left out for the rest of the cycle, but for a job of it that has nodes held: that one may fit where the
-others do not.
+others do not. Shapes that are without hope from the start get no turn at all (used_up).
 """
 
 from bisect import bisect_left
@@ -72,7 +72,8 @@ class _Walk:
         return waiting, shapes
 
     def _begin(self, gpu_type: GpuType, lines: list[Line]) -> None:
-        """Those who may get a turn on a type: where it is used up from the start, only jobs that have nodes held."""
+        """Those who may get a turn on a type: not who is without hope; where it is used up, only jobs that have nodes
+        held."""
         self._asked[gpu_type] = self._turns.given
         chances = Chances(self._planner, self._trial, gpu_type)
         if chances.used_up(lines):
@@ -114,7 +115,7 @@ class _Walk:
                 self._go_on(heads)
             else:
                 self._row.place()
-                if not self._serve(team, heads) and self._leave_out(line.gpu_type):
+                if not self._serve(team, heads) and self._drop_used_up(line.gpu_type):
                     teams = self._in_order()
                     continue
             self._refresh(heads)
@@ -135,7 +136,7 @@ class _Walk:
         heapify(teams)
         return teams
 
-    def _leave_out(self, gpu_type: GpuType) -> bool:
+    def _drop_used_up(self, gpu_type: GpuType) -> bool:
         """Once a type is used up nobody else waits for a turn on it but jobs that have nodes held. Is it? That is asked
         when a turn gives nothing, and something was given since it was asked before."""
         if self._asked.get(gpu_type) == self._turns.given:

@@ -129,7 +129,7 @@ async def test_reconciled_is_equal(site: Site) -> None:
     assert await held(site) == []
 
 
-async def test_a_whole_cluster_is_reconciled_in_one_statement(site: Site) -> None:
+async def test_a_whole_cluster_is_reconciled(site: Site) -> None:
     """24,000 claims, and again."""
     tenure, claims = await take(site, "a"), site.claims("a")
     wanted = [claim(f"n{node}", gpu, LeaseId(f"j_{node}.1.0")) for node in range(3_000) for gpu in range(8)]

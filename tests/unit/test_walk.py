@@ -202,3 +202,21 @@ def test_one_poisonous_job_stops_nobody_else(monkeypatch: pytest.MonkeyPatch) ->
         (job_id("a"), ((0, 0b1),)),
         (job_id("c"), ((0, 0b10),)),
     ]
+
+
+def test_a_job_that_cannot_even_be_looked_at_stops_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether there is hope for it is asked before its turn: a bug that is met there is met again in that (C-46)."""
+    real = Capacity.could_hold
+
+    def fails(capacity: Capacity, spec: JobSpec, among: int | None = None) -> bool:
+        if spec.gpus_per_replica == 2:
+            raise ZeroDivisionError("by a bug")
+        return real(capacity, spec, among)
+
+    monkeypatch.setattr(Capacity, "could_hold", fails)
+    scenario = Scenario().given(
+        cluster("b0: [8]"), quota(), submit("a"), submit("bad", replicas=2, gpus_per_replica=2), submit("c")
+    )
+    made = scenario.planner.plan(Instant(scenario.at + 1000))
+    assert made.poisoned == ((job_id("bad"), "ZeroDivisionError: by a bug"),)
+    assert [placement.job_id for placement in made.placements] == [job_id("a"), job_id("c")]
