@@ -217,6 +217,16 @@ class TestCommands:
         assert elements(ready)[:3] == (0, 4, 4)
         ready.when(Tick()).then_nothing()
 
+    def test_what_is_left_over_outlives_who_waits_for_it(
+        self, ready: Scenario, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The cancellation of many goes on where the only job that waits for the array is cancelled meanwhile."""
+        monkeypatch.setattr(following, "FACTS_MAX", 2)
+        waits = submit("b", depends_on=(Dependency(job=A, when=DependsWhen.AFTER_ANY),))
+        ready.given(submit("a", array=array(0, 3)), plan(), waits, cancel("a"), cancel("b"))
+        ready.given(Tick(), Tick(), Tick())
+        assert elements(ready)[:3] == (0, 4, 4)
+
     def test_cancel_of_one_element(self, ready: Scenario) -> None:
         """An element can be cancelled by itself; then not all have succeeded."""
         ready.given(submit("a", array=array(0, 1)), plan(), cancel("a_1"), stopped("a_1"))

@@ -27,7 +27,20 @@ from events.job import (
 )
 from tests.builders import job_id, quota
 from tests.scenario import Scenario
-from tests.unit.steps import after, cancel, cluster, ended, hold, lost, plan, release, runs, submit
+from tests.unit.steps import (
+    after,
+    all_started,
+    array,
+    cancel,
+    cluster,
+    ended,
+    hold,
+    lost,
+    plan,
+    release,
+    runs,
+    submit,
+)
 
 A, B, C = job_id("a"), job_id("b"), job_id("c")
 
@@ -142,6 +155,18 @@ class TestEnds:
         assert ready.events.count(cancelled(C)) == 1
         assert not ready.state.dependents.rows
         assert not ready.state.follow_ups.rows
+
+    def test_an_array_ends_whoever_waits_for_it(self, ready: Scenario) -> None:
+        """Its last element goes with a job whose end cancels the only dependent of both: the array ends too."""
+        ready.given(runs("a"), submit("b", array=array(0, 0)), plan(), all_started("b_0"))
+        ready.given(submit("c", depends_on=(*after_ok("a"), *after_any("b"))), cancel("a"), cancel("b_0"))
+        ready.when(lost("n0"))
+        assert [ready.job_state(name) for name in ("a", "b_0", "b", "c")] == [
+            "CANCELLED",
+            "CANCELLED",
+            "FAILED",
+            "CANCELLED",
+        ]
 
     def test_a_job_that_was_cancelled_waits_for_nothing(self, ready: Scenario) -> None:
         """A dependent that is gone is not woken, and not ended twice."""
