@@ -40,6 +40,7 @@ from tests.unit.steps import (
     release,
     runs,
     submit,
+    takeover,
 )
 
 A, B, C = job_id("a"), job_id("b"), job_id("c")
@@ -213,6 +214,18 @@ class TestMany:
             met += [event.job_id for event in ready.events]
         assert met == [job_id(name) for name in names]
         ready.when(Tick()).then_nothing()
+
+    def test_an_end_is_remembered_until_all_is_drawn_from_it(
+        self, ready: Scenario, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody led for so long that ends of that time are forgotten, just as some waited for their turn to start."""
+        monkeypatch.setattr(following, "FACTS_MAX", 2)
+        ready.given(runs("a"), *(submit(f"b{number}", depends_on=after_ok("a")) for number in range(5)))
+        ready.given(ended("a"), after(400 * 86400), takeover(), *[Tick()] * 4)
+        assert not ready.state.follow_ups.rows
+        assert not any(ready.job(f"b{number}").waits_on for number in range(5))
+        ready.given(after(86400), Tick(), submit("c"))
+        assert A not in ready.state.ended
 
     def test_a_piece_fits_a_record(self) -> None:
         """FACTS_MAX of the longest of these facts take less than half of what a record may hold."""
