@@ -110,8 +110,9 @@ class Job:
 
     @property
     def eligible(self) -> bool:
-        """Does it wait for GPUs alone (and its backoff)? Not while it is held, waits for a job, or is throttled."""
-        waits = self.state is JobState.QUEUED and not self.held and not self.waits_on
+        """Does it wait for GPUs alone (and its backoff)? Not while it is held, waits for a job, is throttled, or is an
+        array whose cancellation is still to be drawn."""
+        waits = self.state is JobState.QUEUED and not self.held and not self.waits_on and not self.cancel_requested
         return waits and (self.elements is None or self.grants_max > 0)
 
     @property

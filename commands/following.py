@@ -44,7 +44,8 @@ def _no_longer(state: State, job_id: JobId, dependent: JobId) -> None:
         state.dependents.put(job_id, left)
         return
     state.dependents.drop(job_id)
-    _mark(state, job_id, False)
+    job = state.jobs.get(job_id)
+    _mark(state, job_id, job is not None and job.settles)  # an array may settle, whoever waits for it
 
 
 def _mark(state: State, job_id: JobId, wanted: bool) -> None:

@@ -114,4 +114,5 @@ def _expire(state: State, day: int) -> None:
     for key in pruned(state.keys.rows, day):
         state.keys.drop(key)
     for job in pruned(state.ended.rows, day):
-        state.ended.drop(job)
+        if job not in state.follow_ups:  # what is to be drawn from an end needs it, however long nobody led
+            state.ended.drop(job)

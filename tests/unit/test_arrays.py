@@ -217,6 +217,29 @@ class TestCommands:
         assert elements(ready)[:3] == (0, 4, 4)
         ready.when(Tick()).then_nothing()
 
+    def test_what_is_left_over_outlives_who_waits_for_it(
+        self, ready: Scenario, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The cancellation of many goes on where the only job that waits for the array is cancelled meanwhile."""
+        monkeypatch.setattr(following, "FACTS_MAX", 2)
+        waits = submit("b", depends_on=(Dependency(job=A, when=DependsWhen.AFTER_ANY),))
+        ready.given(submit("a", array=array(0, 3)), plan(), waits, cancel("a"), cancel("b"))
+        ready.given(Tick(), Tick(), Tick())
+        assert elements(ready)[:3] == (0, 4, 4)
+
+    def test_none_starts_of_what_is_cancelled(self, ready: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A cancelled array whose end is left to a later tick starts nothing: its elements could not be cancelled any
+        more, and a leader would try for ever."""
+        monkeypatch.setattr(following, "FACTS_MAX", 2)
+        waits = {"depends_on": (Dependency(job=A, when=DependsWhen.AFTER_ANY),)}
+        ready.given(runs("a"), *(submit(f"b{number}", **waits) for number in range(9)))
+        ready.given(*(hold(f"b{number}") for number in range(9)))
+        ready.given(submit("c", array=array(0, 3)), hold("c"), ended("a"), release("c"), cancel("c"))
+        assert ready.job("c").cancel_requested
+        ready.when(plan()).then_nothing()
+        ready.given(*[Tick()] * 5)
+        assert ready.job_state("c") == "CANCELLED"
+
     def test_cancel_of_one_element(self, ready: Scenario) -> None:
         """An element can be cancelled by itself; then not all have succeeded."""
         ready.given(submit("a", array=array(0, 1)), plan(), cancel("a_1"), stopped("a_1"))

@@ -27,7 +27,21 @@ from events.job import (
 )
 from tests.builders import job_id, quota
 from tests.scenario import Scenario
-from tests.unit.steps import after, cancel, cluster, ended, hold, lost, plan, release, runs, submit
+from tests.unit.steps import (
+    after,
+    all_started,
+    array,
+    cancel,
+    cluster,
+    ended,
+    hold,
+    lost,
+    plan,
+    release,
+    runs,
+    submit,
+    takeover,
+)
 
 A, B, C = job_id("a"), job_id("b"), job_id("c")
 
@@ -143,6 +157,18 @@ class TestEnds:
         assert not ready.state.dependents.rows
         assert not ready.state.follow_ups.rows
 
+    def test_an_array_ends_whoever_waits_for_it(self, ready: Scenario) -> None:
+        """Its last element goes with a job whose end cancels the only dependent of both: the array ends too."""
+        ready.given(runs("a"), submit("b", array=array(0, 0)), plan(), all_started("b_0"))
+        ready.given(submit("c", depends_on=(*after_ok("a"), *after_any("b"))), cancel("a"), cancel("b_0"))
+        ready.when(lost("n0"))
+        assert [ready.job_state(name) for name in ("a", "b_0", "b", "c")] == [
+            "CANCELLED",
+            "CANCELLED",
+            "FAILED",
+            "CANCELLED",
+        ]
+
     def test_a_job_that_was_cancelled_waits_for_nothing(self, ready: Scenario) -> None:
         """A dependent that is gone is not woken, and not ended twice."""
         ready.given(runs("a"), submit("b", depends_on=after_ok("a")), cancel("b"))
@@ -188,6 +214,18 @@ class TestMany:
             met += [event.job_id for event in ready.events]
         assert met == [job_id(name) for name in names]
         ready.when(Tick()).then_nothing()
+
+    def test_an_end_is_remembered_until_all_is_drawn_from_it(
+        self, ready: Scenario, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody led for so long that ends of that time are forgotten, just as some waited for their turn to start."""
+        monkeypatch.setattr(following, "FACTS_MAX", 2)
+        ready.given(runs("a"), *(submit(f"b{number}", depends_on=after_ok("a")) for number in range(5)))
+        ready.given(ended("a"), after(400 * 86400), takeover(), *[Tick()] * 4)
+        assert not ready.state.follow_ups.rows
+        assert not any(ready.job(f"b{number}").waits_on for number in range(5))
+        ready.given(after(86400), Tick(), submit("c"))
+        assert A not in ready.state.ended
 
     def test_a_piece_fits_a_record(self) -> None:
         """FACTS_MAX of the longest of these facts take less than half of what a record may hold."""
