@@ -26,6 +26,7 @@ FACTS_MAX = 1_000
 def follow(draft: Draft) -> None:
     """All that is to be drawn now, in the order of the jobs' ids, until nothing is left or the decision is large."""
     while draft.state.follow_ups.rows and len(draft.events) < FACTS_MAX:
+        before = len(draft.events)
         for job_id in sorted(draft.state.follow_ups.rows):
             if len(draft.events) >= FACTS_MAX:
                 return
@@ -36,6 +37,7 @@ def follow(draft: Draft) -> None:
                 _settle_array(draft, draft.state.jobs[job_id])
             else:
                 _settle_dependents(draft, job_id, ended)
+        assert len(draft.events) > before, f"nothing follows from {sorted(draft.state.follow_ups.rows)[:3]}"
 
 
 def end_of(state: State, job_id: JobId) -> JobState | None:
