@@ -33,16 +33,19 @@ SHAPES = [*[(1, 1)] * 12, *[(1, 2)] * 5, *[(1, 4)] * 3, (1, 8), (1, 6), (2, 1), 
 
 
 def by_rows(state: State, now: Instant, ranks_max: int = 4_000) -> Plan:
-    """A cycle by rows. It fails where one of a row does not fit, where `plan` would begin anew without rows."""
+    """A cycle by rows, in which all have their turns. It fails where one of a row does not fit: there `plan` would
+    begin anew without rows."""
     planner = Planner(state)
-    return Cycle(planner, planner.trial(now), ranks_max).run()
+    trial = planner.trial(now)
+    trial.leaves_out = False
+    return Cycle(planner, trial, ranks_max).run()
 
 
 def singly(state: State, now: Instant, ranks_max: int = 4_000) -> Plan:
     """The same cycle with a turn for each job."""
     planner = Planner(state)
     trial = planner.trial(now)
-    trial.in_rows = False
+    trial.in_rows = trial.leaves_out = False
     return Cycle(planner, trial, ranks_max).run()
 
 
