@@ -1,5 +1,6 @@
-"""What somebody waits for, and is to be over in a moment: a task's start, Postgres after a stop, a statement over a
-whole cluster, a look at what a client sent. Each by itself, on real processes and a real Postgres.
+"""What somebody waits for, and is to be over in a moment: a task's start, everything on one machine, Postgres after a
+stop, a statement over a whole cluster, a look at what a client sent. Each by itself, on real processes and a real
+Postgres.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from scheduler.control import STATEMENT_TIMEOUT_MS, PostgresLeadership, migrate
 from scheduler.link import Phase
 from signalboxd.embedded_postgres import EmbeddedPostgres
 from tests.agent.builders import task
+from tests.live.test_up import up
 from tests.projections.story import ADA, Story, job_spec, queued
 from tests.servers.waiting import until
 
@@ -46,6 +48,7 @@ async def main() -> Iterable[Figure]:
                 await _reconciled(server.dsn),
                 await _ahead(server.dsn),
                 *_looks(),
+                *_ups(home / "up"),
             ]
         finally:
             server.stop()
@@ -118,6 +121,17 @@ def _looks() -> Iterable[Figure]:
     pool = {"name": "a", "kind": "whole", "nodes": [f"n{number:05}" for number in range(POOL)]}
     took = [_timed(lambda: Policy.model_validate({"pools": [pool]})) for _ in range(TIMES)]
     yield latency("moments", f"a policy with a pool of {POOL:,} nodes read", took, target_ms=200)
+
+
+def _ups(home: Path) -> Iterable[Figure]:
+    """`signalboxd up`, until it is ready: with nothing there, and with what the first one left."""
+    home.mkdir()
+    for case, target_ms in (("up, ready the first time", 30_000), ("up, ready again", 10_000)):
+        watch = Stopwatch()
+        with up(home):
+            until(lambda: "ready: http" in (home / "up.log").read_text(), what="up is ready")
+            took = watch.s
+        yield latency("moments", case, [took], target_ms=target_ms)
 
 
 def _timed(work: Callable[[], object]) -> float:
