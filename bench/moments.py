@@ -24,7 +24,7 @@ from scheduler.control import STATEMENT_TIMEOUT_MS, PostgresLeadership, migrate
 from scheduler.link import Phase
 from signalboxd.embedded_postgres import EmbeddedPostgres
 from tests.agent.builders import task
-from tests.live.test_up import up
+from tests.live.started import is_ready, up
 from tests.projections.story import ADA, Story, job_spec, queued
 from tests.servers.waiting import until
 
@@ -129,7 +129,7 @@ def _ups(home: Path) -> Iterable[Figure]:
     for case, target_ms in (("up, ready the first time", 30_000), ("up, ready again", 10_000)):
         watch = Stopwatch()
         with up(home):
-            until(lambda: "ready: http" in (home / "up.log").read_text(), what="up is ready")
+            until(lambda: is_ready(home), what="up is ready")
             took = watch.s
         yield latency("moments", case, [took], target_ms=target_ms)
 

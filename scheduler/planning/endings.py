@@ -13,7 +13,6 @@ from commands.state import State
 from events.ids import GpuType, Instant
 from scheduler.planning.forecast import UNLIMITED, expected_end
 
-NEVER = 1 << 60
 Ending = tuple[int, int]
 """(expected end, GPUs)."""
 
@@ -42,7 +41,7 @@ class Endings:
         self, gpu_type: GpuType, wanted: int, *, free: int, now: Instant, also: Iterable[Ending]
     ) -> tuple[int, int]:
         """The first end with which so many GPUs are free, and how many more than that are then, when all is counted
-        that ends at that time; NEVER, and 0. `free`: now; `also`: what ends beside what runs."""
+        that ends at that time; UNLIMITED, and 0. `free`: now; `also`: what ends beside what runs."""
         later, at = sorted(also), None
         if unlimited := self._unlimited.get(gpu_type):
             insort(later, (now + self._state.policy.unlimited_horizon_s * 1000, unlimited))
@@ -53,7 +52,7 @@ class Endings:
                 return at, free - wanted
             free += gpus
             at = end
-        return (NEVER, 0) if at is None or free < wanted else (at, free - wanted)
+        return (UNLIMITED, 0) if at is None or free < wanted else (at, free - wanted)
 
     def _count(self, gpu_type: GpuType, ending: Ending | None, by: int) -> None:
         """It came, or with a minus went."""

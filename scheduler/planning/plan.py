@@ -64,8 +64,10 @@ class Planner:
         if "jobs" in news:
             jobs = [change for change in news["jobs"] if not self._only_saved(change)]
             news = {**news, "jobs": jobs}
-            if not jobs and _FOLLOWED.isdisjoint(news):
-                return
+            if not jobs:
+                del news["jobs"]
+        if not news:
+            return
         self.capacity.follow(self.state, news)
         self.forecast.follow(news)
         self.pools.follow(news)
@@ -139,10 +141,6 @@ class Planner:
         return Trial(
             state=self.state, now=now, capacity=self.capacity, shares=self.shares, pools=self.pools, held=self._held
         )
-
-
-_FOLLOWED = {"nodes", "attempts", "meta", "policies", "pools", "quotas", "pledges", "reservations", "usage", "fair_use"}
-"""Tables that an index follows, beside that of jobs."""
 
 
 class Cycle:

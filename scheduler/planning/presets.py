@@ -29,8 +29,9 @@ from events.ids import GpuType, Instant, JobId
 from events.job import JobSpec
 from events.preemption import PledgeEnd
 from events.reservation import FreedBecause
-from scheduler.planning.endings import NEVER, Ending, Endings
+from scheduler.planning.endings import Ending, Endings
 from scheduler.planning.fit import find
+from scheduler.planning.forecast import UNLIMITED
 from scheduler.planning.queue import ELEMENT_RANKS, Shape, limit_class_s
 from scheduler.planning.submitted import FIRST, Alike, Entry, OfType, Submitted
 
@@ -78,7 +79,7 @@ class _Walk:
         """Shapes of those whose team's limit does not let them in."""
         self._ends: list[Ending] = []
         """Of what this pass started on the type."""
-        self._hole_s, self._extra = NEVER, 0
+        self._hole_s, self._extra = UNLIMITED, 0
         """Until the head's start; and how many GPUs more than its own there will be then."""
         self._as_reckoned = True
         """Was each that ran past a head's start charged what was taken off the extra for it?"""

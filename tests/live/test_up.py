@@ -7,28 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from signalboxd.child import end, spawn
 from signalboxd.supervisor import last_lines
 from tests.live.stack import entry
+from tests.live.started import is_ready, up
 from tests.live.waiting import WITHIN_S, until
-
-
-@contextmanager
-def up(home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """It runs, with what it says in up.log."""
-    options = ["--data", str(home / "data"), "--port", "0", "--nodes", "4", "--profile", str(home / "profile.toml")]
-    (home / "up.log").write_bytes(b"")
-    child = spawn([sys.executable, "-m", "signalboxd", "up", *options], log=home / "up.log")
-    try:
-        yield child
-    finally:
-        end(child, signal.SIGTERM)
 
 
 async def test_up_is_ready_heals_itself_and_leaves_nothing(home: Path) -> None:
@@ -56,7 +41,7 @@ async def _ready(home: Path) -> dict[str, Any]:
     """Its own account of itself, once it says that it is ready."""
 
     async def said() -> bool:
-        return "ready: http" in (home / "up.log").read_text()
+        return is_ready(home)
 
     await until(said, what=lambda: _logs(home))
     state: dict[str, Any] = json.loads((home / "data" / "up.json").read_text())

@@ -68,16 +68,22 @@ async def test_a_crash_inside_a_batch_leaves_nothing_of_it(postgres_dsn: str, co
     assert await differing(connection, story.log) == []
 
 
+async def begun_story(dsn: str, begun: int) -> tuple[Story, list[Accepted | Dropped]]:
+    """A story, and its records, of which so many were projected."""
+    story = await History(6).run(150)
+    waiting = await outcomes(story)
+    if begun:
+        async with opened(story.log, dsn) as projector:
+            await projector.project(waiting[:begun])
+    return story, waiting
+
+
 @pytest.mark.parametrize("begun", [0, 20])
 async def test_of_two_projectors_only_one_moves_the_position(
     postgres_dsn: str, connection: asyncpg.Connection, begun: int
 ) -> None:
     """Of two that stand at the same place, one is refused whole, on empty tables as well as later."""
-    story = await History(6).run(150)
-    waiting = await outcomes(story)
-    if begun:
-        async with opened(story.log, postgres_dsn) as projector:
-            await projector.project(waiting[:begun])
+    story, waiting = await begun_story(postgres_dsn, begun)
     async with opened(story.log, postgres_dsn) as one, opened(story.log, postgres_dsn) as two:
         done = await asyncio.gather(
             one.project(waiting[begun:50]), two.project(waiting[begun:40]), return_exceptions=True
@@ -93,11 +99,7 @@ async def test_what_a_rival_has_projected_is_no_bad_log(
     postgres_dsn: str, connection: asyncpg.Connection, begun: int
 ) -> None:
     """Who comes late finds rows of what it is about to project: it is refused, and neither stops nor alarms."""
-    story = await History(6).run(150)
-    waiting = await outcomes(story)
-    if begun:
-        async with opened(story.log, postgres_dsn) as projector:
-            await projector.project(waiting[:begun])
+    story, waiting = await begun_story(postgres_dsn, begun)
     async with opened(story.log, postgres_dsn) as late:
         async with opened(story.log, postgres_dsn) as rival:
             await rival.project(waiting[begun:50])
